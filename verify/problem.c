@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT
+ * Problem strings: read, checked and written. */
+#include "problem.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_words[] = {"rms", "prms", "layer", NULL};
+static const char *const dir_words[] = {"fwd", "bwd", NULL};
+static const char *const dtype_words[] = {"f32", "f64", "bf16", "f16", NULL};
+static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugemean", "tiny", "huge", "exact", NULL};
+static const char *const type_words[] = {"same", "f32", NULL};
+static const char *const weight_words[] = {"same", "f32", "none", NULL};
+static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", NULL};
+static const char *const option_words[] = {"w",    "bias", "off",     "eps", "epsout",  "round",   "groups",
+                                           "k",    "p",    "idx",     "res", "dres",    "perhead", "recompute",
+                                           "acc",  "out",  "grad",    "pad", "inplace", "split",   "data",
+                                           "seed", "isa",  "threads", NULL};
+
+enum { FORWARD_OUTPUTS = VF_OUT_Y | VF_OUT_SUM | VF_OUT_STATS };
+enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
+
+/* What the options said, before the defaults that depend on one another are filled in. */
+typedef struct draft {
+  vf_problem problem;
+  int kind_partial, weight_type, residual_type, grad_type, acc_given;
+  double share; /* p=, 0: not given */
+  char *message;
+  size_t message_size;
+} draft;
+
+const char *vf_dtype_name(rms_dtype dtype) {
+  return dtype_words[dtype];
+}
+const char *vf_data_name(vf_data data) {
+  return data_words[data];
+}
+
+/* ---- Messages -------------------------------------------------------------------------------------------------------
+ */
+
+enum { WORD_MAX = 64 };
+
+static int edit_distance(const char *a, const char *b) {
+  size_t length = strlen(b);
+  int row[WORD_MAX + 1];
+  if (strlen(a) > WORD_MAX || length > WORD_MAX) return WORD_MAX;
+  for (size_t j = 0; j <= length; j++)
+    row[j] = (int)j;
+  for (size_t i = 0; a[i]; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i + 1;
+    for (size_t j = 0; j < length; j++) {
+      int above = row[j + 1], best = diagonal + (a[i] != b[j]);
+      if (above + 1 < best) best = above + 1;
+      if (row[j] + 1 < best) best = row[j] + 1;
+      row[j + 1] = best;
+      diagonal = above;
+    }
+  }
+  return row[length];
+}
+
+const char *vf_nearest_word(const char *text, const char *const *words) {
+  const char *nearest = NULL;
+  int best = 3;
+  for (; *words; words++) {
+    int distance = edit_distance(text, *words);
+    if (distance < best && distance < (int)strlen(*words)) {
+      best = distance;
+      nearest = *words;
+    }
+  }
+  return nearest;
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(const draft *d, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vsnprintf(d->message, d->message_size, format, list);
+  va_end(list);
+  return -1;
+}
+
+static int fail_word(const draft *d, const char *what, const char *text, const char *const *words) {
+  char all[256] = "";
+  const char *nearest = vf_nearest_word(text, words);
+  if (nearest) return fail(d, "unknown %s '%s'; did you mean '%s'?", what, text, nearest);
+  for (const char *const *w = words; *w; w++) {
+    strcat(all, w == words ? "" : ", ");
+    strcat(all, *w);
+  }
+  return fail(d, "unknown %s '%s'; one of: %s", what, text, all);
+}
+
+/* ---- Values ---------------------------------------------------------------------------------------------------------
+ */
+
+static int read_word(const draft *d, const char *what, const char *text, const char *const *words, int *index) {
+  for (int i = 0; words[i]; i++)
+    if (strcmp(text, words[i]) == 0) {
+      *index = i;
+      return 0;
+    }
+  return fail_word(d, what, text, words);
+}
+
+static int read_integer(const draft *d, const char *what, const char *text, int64_t lowest, int64_t highest,
+                        int64_t *value) {
+  char *end;
+  errno = 0;
+  long long number = strtoll(text, &end, 10);
+  if (end == text || *end || text[0] < '-' || text[0] > '9' || errno || number < lowest || number > highest)
+    return fail(d, "bad %s '%s': need a whole number from %lld%s", what, text, (long long)lowest,
+                highest == INT64_MAX ? "" : " within its range");
+  *value = number;
+  return 0;
+}
+
+static int read_real(const draft *d, const char *what, const char *text, double lowest, double *value) {
+  char *end;
+  double number = strtod(text, &end);
+  if (end == text || *end || !isfinite(number) || number < lowest)
+    return fail(d, "bad %s '%s': need a finite number%s", what, text, lowest == 0 ? " of at least 0" : "");
+  *value = number;
+  return 0;
+}
+
+/* "dx+dw" as bits of output_words. */
+static int read_outputs(const draft *d, const char *what, char *text, unsigned *bits) {
+  *bits = 0;
+  for (char *next = text; text; text = next) {
+    int index;
+    next = strchr(text, '+');
+    if (next) *next++ = '\0';
+    if (read_word(d, what, text, output_words, &index)) return -1;
+    *bits |= 1u << index;
+  }
+  return 0;
+}
+
+static int read_shape(draft *d, char *text) {
+  int64_t sizes[3];
+  int count = 0;
+  char whole[WORD_MAX + 1];
+  snprintf(whole, sizeof whole, "%s", text);
+  for (char *next = text; text; text = next, count++) {
+    next = strchr(text, 'x');
+    if (next) *next++ = '\0';
+    if (count == 3) return fail(d, "bad shape '%s': need ROWSxCOLS or OUTERxINNERxCOLS", whole);
+    if (read_integer(d, "size", text, next ? 0 : 1, INT64_MAX, &sizes[count])) return -1;
+  }
+  if (count < 2) return fail(d, "bad shape '%s': need ROWSxCOLS or OUTERxINNERxCOLS", whole);
+  d->problem.outer = sizes[0];
+  d->problem.inner = count == 3 ? sizes[1] : 1;
+  d->problem.spec.cols = sizes[count - 1];
+  if (d->problem.inner < 1) return fail(d, "bad shape '%s': INNER is below 1", whole);
+  return 0;
+}
+
+/* ---- Options --------------------------------------------------------------------------------------------------------
+ */
+
+static int is_flag(const char *name) {
+  static const char *const flags[] = {"bias", "epsout", "idx", "dres", "perhead", "recompute", "inplace", "split"};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (strcmp(name, flags[i]) == 0) return 1;
+  return 0;
+}
+
+static void set_flag(draft *d, const char *name) {
+  vf_problem *p = &d->problem;
+  if (strcmp(name, "bias") == 0) p->has_bias = 1;
+  if (strcmp(name, "epsout") == 0) p->spec.eps_place = RMS_EPS_OUTSIDE;
+  if (strcmp(name, "idx") == 0) p->has_indices = 1;
+  if (strcmp(name, "dres") == 0) p->has_dresidual = 1;
+  if (strcmp(name, "perhead") == 0) p->spec.weight_per_inner = 1;
+  if (strcmp(name, "recompute") == 0) p->recompute = 1;
+  if (strcmp(name, "inplace") == 0) p->in_place = 1;
+  if (strcmp(name, "split") == 0) p->split = 1;
+}
+
+static int read_accumulate(draft *d, char *value) {
+  unsigned bits;
+  if (read_outputs(d, "output in acc=", value, &bits)) return -1;
+  if (bits & ~(unsigned)(VF_OUT_DX | VF_OUT_DW | VF_OUT_DB)) return fail(d, "acc= takes dx, dw and db only");
+  d->problem.accumulate = (bits & VF_OUT_DX ? RMS_ACCUMULATE_DX : 0) | (bits & VF_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0) |
+                          (bits & VF_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0);
+  return 0;
+}
+
+static int read_value(draft *d, const char *name, char *value) {
+  vf_problem *p = &d->problem;
+  static const char *const before_words[] = {"before", NULL};
+  int64_t number = 0;
+  int index = 0;
+  if (strcmp(name, "w") == 0) return read_word(d, "weight type", value, weight_words, &d->weight_type);
+  if (strcmp(name, "res") == 0) return read_word(d, "residual type", value, type_words, &d->residual_type);
+  if (strcmp(name, "grad") == 0) return read_word(d, "gradient type", value, type_words, &d->grad_type);
+  if (strcmp(name, "off") == 0) return read_real(d, "weight offset", value, -DBL_MAX, &p->spec.weight_offset);
+  if (strcmp(name, "eps") == 0) return read_real(d, "eps", value, 0, &p->spec.eps);
+  if (strcmp(name, "p") == 0) {
+    if (read_real(d, "p", value, 0, &d->share)) return -1;
+    return d->share > 0 && d->share <= 1 ? 0 : fail(d, "bad p '%s': need 0 < p <= 1", value);
+  }
+  if (strcmp(name, "k") == 0) return read_integer(d, "k", value, 1, INT64_MAX, &p->spec.partial);
+  if (strcmp(name, "groups") == 0) return read_integer(d, "groups", value, 1, INT64_MAX, &p->spec.groups);
+  if (strcmp(name, "pad") == 0) return read_integer(d, "pad", value, 0, INT32_MAX, &p->pad);
+  if (strcmp(name, "out") == 0) return read_outputs(d, "output", value, &p->outputs);
+  if (strcmp(name, "acc") == 0) return read_accumulate(d, value);
+  if (strcmp(name, "isa") == 0) {
+    if (!*value || strlen(value) >= sizeof p->isa) return fail(d, "bad instruction set '%s'", value);
+    strcpy(p->isa, value);
+    return 0;
+  }
+  if (strcmp(name, "round") == 0) {
+    p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
+    return read_word(d, "rounding order", value, before_words, &index);
+  }
+  if (strcmp(name, "data") == 0) {
+    if (read_word(d, "data", value, data_words, &index)) return -1;
+    p->data = (vf_data)index;
+    return 0;
+  }
+  if (strcmp(name, "seed") == 0) {
+    if (read_integer(d, "seed", value, 0, INT64_MAX, &number)) return -1;
+    p->seed = (uint64_t)number;
+    return 0;
+  }
+  if (read_integer(d, "threads", value, 1, 1024, &number)) return -1;
+  p->threads = (int)number;
+  return 0;
+}
+
+static int read_option(draft *d, char *text) {
+  char *value = strchr(text, '=');
+  int index;
+  if (value) *value++ = '\0';
+  if (read_word(d, "option", text, option_words, &index)) return -1;
+  if (is_flag(text)) {
+    if (value) return fail(d, "option '%s' takes no value", text);
+    set_flag(d, text);
+    return 0;
+  }
+  if (value) return read_value(d, text, value);
+  if (strcmp(text, "res") == 0) {
+    d->residual_type = TYPE_SAME;
+    return 0;
+  }
+  if (strcmp(text, "acc") == 0) {
+    d->acc_given = 1;
+    return 0;
+  }
+  return fail(d, "option '%s' needs a value: %s=...", text, text);
+}
+
+/* ---- Defaults and contradictions ------------------------------------------------------------------------------------
+ */
+
+static unsigned default_outputs(const vf_problem *p) {
+  if (!p->backward) return VF_OUT_Y | (p->has_residual ? (unsigned)VF_OUT_SUM : 0u);
+  return VF_OUT_DX | (p->has_weight ? (unsigned)VF_OUT_DW : 0u) | (p->has_bias ? (unsigned)VF_OUT_DB : 0u);
+}
+
+static int fill_types(draft *d) {
+  vf_problem *p = &d->problem;
+  rms_dtype type = p->spec.dtype;
+  p->has_weight = d->weight_type != TYPE_NONE;
+  p->spec.weight_dtype = d->weight_type == TYPE_F32 ? RMS_F32 : type;
+  p->has_residual = d->residual_type != TYPE_ABSENT;
+  p->spec.residual_dtype = d->residual_type == TYPE_F32 ? RMS_F32 : type;
+  p->spec.grad_dtype = d->grad_type == TYPE_ABSENT ? p->spec.weight_dtype : d->grad_type == TYPE_F32 ? RMS_F32 : type;
+  if (type == RMS_F64 && p->spec.residual_dtype == RMS_F32) return fail(d, "res=f32 is not offered for f64 data");
+  return 0;
+}
+
+static int fill_partial(draft *d) {
+  rms_spec *s = &d->problem.spec;
+  int64_t groups = s->groups ? s->groups : 1;
+  if (s->cols % groups)
+    return fail(d, "groups=%lld does not divide %lld columns", (long long)groups, (long long)s->cols);
+  if (d->share > 0 && s->partial > 0) return fail(d, "k= and p= contradict each other");
+  if (d->share > 0) s->partial = rms_partial_count(s->cols / groups, d->share);
+  if (d->kind_partial && s->partial == 0) return fail(d, "prms needs k=K or p=P");
+  if (!d->kind_partial && (s->partial || d->problem.has_indices)) return fail(d, "k=, p= and idx belong to prms");
+  if (s->partial > s->cols / groups)
+    return fail(d, "k=%lld is more than the columns of a group", (long long)s->partial);
+  if (s->groups == 1) s->groups = 0;
+  return 0;
+}
+
+static int check_direction(const draft *d) {
+  const vf_problem *p = &d->problem;
+  if (!p->backward) {
+    if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw and db belong to bwd");
+    if (!(p->outputs & VF_OUT_Y)) return fail(d, "out=: a forward problem always writes y");
+    if (p->outputs & VF_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
+    if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
+      return fail(d, "dres, recompute, acc and grad belong to bwd");
+    return 0;
+  }
+  if (p->outputs & FORWARD_OUTPUTS) return fail(d, "out=: y, sum and stats belong to fwd");
+  if (p->in_place && !(p->outputs & VF_OUT_DX)) return fail(d, "inplace needs the output dx");
+  if (p->in_place && p->accumulate & RMS_ACCUMULATE_DX) return fail(d, "inplace and acc of dx contradict each other");
+  if (p->split && p->recompute) return fail(d, "split and recompute contradict each other");
+  return 0;
+}
+
+static int finish(draft *d) {
+  vf_problem *p = &d->problem;
+  if (fill_types(d) || fill_partial(d)) return -1;
+  if (p->outputs == 0) p->outputs = default_outputs(p);
+  unsigned addable = (p->outputs & VF_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
+                     (p->outputs & VF_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0u) |
+                     (p->outputs & VF_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0u);
+  if (d->acc_given) p->accumulate = (int)addable;
+  if ((unsigned)p->accumulate & ~addable) return fail(d, "acc= names an output that out= does not have");
+  return check_direction(d);
+}
+
+static int parse_parts(draft *d, char *text) {
+  static const char *const names[] = {"kind", "direction", "data type", "shape"};
+  int part = 0, index = 0;
+  for (char *next = text; text; text = next, part++) {
+    next = strchr(text, ':');
+    if (next) *next++ = '\0';
+    if (part == 0) {
+      if (read_word(d, "kind", text, kind_words, &index)) return -1;
+      d->kind_partial = index == 1;
+      d->problem.spec.kind = index == 2 ? RMS_KIND_LAYER : RMS_KIND_RMS;
+    } else if (part == 1) {
+      if (read_word(d, "direction", text, dir_words, &d->problem.backward)) return -1;
+    } else if (part == 2) {
+      if (read_word(d, "data type", text, dtype_words, &index)) return -1;
+      d->problem.spec.dtype = (rms_dtype)index;
+    } else if (part == 3 ? read_shape(d, text) : read_option(d, text)) {
+      return -1;
+    }
+  }
+  if (part < 4) return fail(d, "the %s is missing; a problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]", names[part]);
+  return finish(d);
+}
+
+int vf_problem_parse(const char *text, vf_problem *problem, char *message, size_t message_size) {
+  char copy[VF_TEXT_MAX];
+  draft d = {.message = message, .message_size = message_size, .weight_type = TYPE_SAME};
+  d.residual_type = d.grad_type = TYPE_ABSENT;
+  d.problem.spec.eps = 1e-6;
+  d.problem.seed = 1;
+  d.problem.threads = 1;
+  if (strlen(text) >= sizeof copy) return fail(&d, "the problem string is too long");
+  strcpy(copy, text);
+  if (parse_parts(&d, copy)) return -1;
+  *problem = d.problem;
+  return 0;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct writer {
+  char *text;
+  size_t size, used;
+} writer;
+
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  int length =
+      vsnprintf(w->used < w->size ? w->text + w->used : NULL, w->used < w->size ? w->size - w->used : 0, format, list);
+  va_end(list);
+  w->used += (size_t)(length > 0 ? length : 0);
+}
+
+/* The shortest decimal that reads back as the same double. */
+static void put_real(writer *w, const char *name, double value) {
+  char digits[40];
+  for (int precision = 1; precision <= 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, value);
+    if (strtod(digits, NULL) == value) break;
+  }
+  put(w, ":%s=%s", name, digits);
+}
+
+static void put_outputs(writer *w, const char *name, unsigned bits) {
+  char separator = '=';
+  put(w, ":%s", name);
+  for (int i = 0; output_words[i]; i++)
+    if (bits >> i & 1) {
+      put(w, "%c%s", separator, output_words[i]);
+      separator = '+';
+    }
+}
+
+static void put_types(writer *w, const vf_problem *p) {
+  const rms_spec *s = &p->spec;
+  if (!p->has_weight)
+    put(w, ":w=none");
+  else if (s->weight_dtype != s->dtype)
+    put(w, ":w=f32");
+  if (p->has_bias) put(w, ":bias");
+  if (p->has_residual) put(w, s->residual_dtype != s->dtype ? ":res=f32" : ":res");
+  if (p->has_dresidual) put(w, ":dres");
+  if (p->backward && s->grad_dtype != s->weight_dtype) put(w, s->grad_dtype == s->dtype ? ":grad=same" : ":grad=f32");
+}
+
+static void put_spec(writer *w, const rms_spec *s) {
+  if (s->partial) put(w, ":k=%lld", (long long)s->partial);
+  if (s->groups > 1) put(w, ":groups=%lld", (long long)s->groups);
+  if (s->weight_offset != 0) put_real(w, "off", s->weight_offset);
+  if (s->eps != 1e-6) put_real(w, "eps", s->eps);
+  if (s->eps_place == RMS_EPS_OUTSIDE) put(w, ":epsout");
+  if (s->rounding == RMS_ROUND_BEFORE_WEIGHT) put(w, ":round=before");
+  if (s->weight_per_inner) put(w, ":perhead");
+}
+
+static void put_accumulate(writer *w, const vf_problem *p) {
+  if (p->accumulate)
+    put_outputs(w, "acc",
+                (p->accumulate & RMS_ACCUMULATE_DX ? VF_OUT_DX : 0u) |
+                    (p->accumulate & RMS_ACCUMULATE_DWEIGHT ? VF_OUT_DW : 0u) |
+                    (p->accumulate & RMS_ACCUMULATE_DBIAS ? VF_OUT_DB : 0u));
+}
+
+int vf_problem_print(const vf_problem *p, char *text, size_t text_size) {
+  writer w = {text, text_size, 0};
+  const rms_spec *s = &p->spec;
+  put(&w, "%s:%s:%s:%lld",
+      s->kind == RMS_KIND_LAYER ? "layer"
+      : s->partial              ? "prms"
+                                : "rms",
+      dir_words[p->backward], vf_dtype_name(s->dtype), (long long)p->outer);
+  if (p->inner != 1 || s->weight_per_inner) put(&w, "x%lld", (long long)p->inner);
+  put(&w, "x%lld", (long long)s->cols);
+  put_types(&w, p);
+  put_spec(&w, s);
+  if (p->has_indices) put(&w, ":idx");
+  if (p->recompute) put(&w, ":recompute");
+  if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);
+  put_accumulate(&w, p);
+  if (p->pad) put(&w, ":pad=%lld", (long long)p->pad);
+  if (p->in_place) put(&w, ":inplace");
+  if (p->split) put(&w, ":split");
+  if (p->data != VF_NORMAL) put(&w, ":data=%s", vf_data_name(p->data));
+  if (p->seed != 1) put(&w, ":seed=%llu", (unsigned long long)p->seed);
+  if (p->isa[0]) put(&w, ":isa=%s", p->isa);
+  if (p->threads != 1) put(&w, ":threads=%d", p->threads);
+  return (int)w.used;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A problem: one operation of the library, its shape, its options and its input data, as a value and as a string.
+ *
+ *   KIND:DIR:DTYPE:SHAPE[:OPTION...]        rms:fwd:bf16:512x4096:w=f32:off=1
+ *
+ *   KIND    rms | prms (partial; needs k= or p=) | layer
+ *   DIR     fwd | bwd
+ *   DTYPE   f32 | f64 | bf16 | f16
+ *   SHAPE   ROWSxCOLS or OUTERxINNERxCOLS
+ *
+ *   w=none|same|f32   weight: absent, in the data type (default), in f32      bias            with a bias (fwd) / dbias
+ * (bwd) off=V             weight offset                                           eps=V           default 1e-6 epsout
+ * eps outside the root                                    round=before    round before the weight groups=G groups per
+ * row                                          perhead         one weight per inner index k=K, p=P          prms:
+ * elements in the statistic, or their share         idx             prms: a random ascending index list res[=same|f32]
+ * fwd: add a residual; bwd: x is the residual sum         dres            bwd: add an incoming residual gradient
+ *   recompute         bwd: compute the statistics again                       acc[=dx+dw+db]  bwd: add to these outputs
+ * (default: all) out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum); bwd: dx, ds
+ * (dresidual_out), dw, db (default dx, dw with a weight, db with a bias) grad=same|f32     type of dweight and dbias:
+ * the data type or f32 (default: the weight type) pad=N             N extra elements between rows inplace         y is
+ * x, sum is the residual; dx is dy split             the stats/apply halves                                  data=NAME
+ * normal, lognormal, cauchy, hugemean, seed=N            default 1 tiny, huge, exact isa=NAME          instruction set
+ * threads=N       default 1: the calling thread
+ */
+#ifndef RMSNORM_VERIFY_PROBLEM_H
+#define RMSNORM_VERIFY_PROBLEM_H
+
+#include "rmsnorm.h"
+
+typedef enum vf_data {
+  VF_NORMAL,    /* N(0, 1)                                                                              */
+  VF_LOGNORMAL, /* exp(2 N(0, 1)) with a random sign: six decades within a row                          */
+  VF_CAUCHY,    /* heavy tails, cut at 1e4                                                              */
+  VF_HUGEMEAN,  /* N(0, 1) around a mean of 1000 (100 for the 16-bit types)                             */
+  VF_TINY,      /* N(0, 1) times a number near the bottom of the type's range: squares underflow        */
+  VF_HUGE,      /* N(0, 1) times a number near the top of the type's range: squares overflow            */
+  VF_EXACT      /* small integers over 8: exact in every type                                           */
+} vf_data;
+
+enum { VF_OUT_Y = 1, VF_OUT_SUM = 2, VF_OUT_STATS = 4, VF_OUT_DX = 8, VF_OUT_DS = 16, VF_OUT_DW = 32, VF_OUT_DB = 64 };
+
+enum { VF_ISA_NAME_MAX = 16, VF_TEXT_MAX = 512 };
+
+typedef struct vf_problem {
+  rms_spec spec; /* indices stays NULL; see has_indices */
+  int64_t outer, inner;
+  int backward;
+  int has_weight, has_bias, has_residual, has_dresidual;
+  int has_indices;  /* spec.partial random ascending indices, drawn from the seed */
+  int recompute;    /* backward without saved statistics                          */
+  int accumulate;   /* RMS_ACCUMULATE_... flags                                   */
+  unsigned outputs; /* VF_OUT_... flags                                           */
+  int64_t pad;
+  int in_place, split;
+  vf_data data;
+  uint64_t seed;
+  char isa[VF_ISA_NAME_MAX]; /* "" : the active one */
+  int threads;
+} vf_problem;
+
+/* Reads a problem string. Returns 0, or -1 with one line in `message` that names the bad part; *problem is then
+ * unchanged. */
+int vf_problem_parse(const char *text, vf_problem *problem, char *message, size_t message_size);
+
+/* Writes the canonical string, which parses back to the same problem. Returns its length. */
+int vf_problem_print(const vf_problem *problem, char *text, size_t text_size);
+
+/* "f32", ...; the names of vf_data. */
+const char *vf_dtype_name(rms_dtype dtype);
+const char *vf_data_name(vf_data data);
+
+/* The word of `words` (NULL-terminated) that is nearest to `text`, or NULL if none is near. */
+const char *vf_nearest_word(const char *text, const char *const *words);
+
+#endif
