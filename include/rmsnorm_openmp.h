@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An rms_executor that runs on OpenMP's threads. Header only: the loop is compiled into the caller's program with the
+ * caller's OpenMP runtime, so that the library itself depends on none.
+ *
+ *   rms_executor omp = rms_openmp_executor(0);
+ *   rms_forward(&spec, &args, &omp);
+ *
+ * Compile with -fopenmp, or link OpenMP::OpenMP_C in CMake. Programs without OpenMP take rms_pool of rmsnorm.h instead.
+ */
+#ifndef RMSNORM_OPENMP_H
+#define RMSNORM_OPENMP_H
+
+#include "rmsnorm.h"
+
+#ifndef _OPENMP
+#error "rmsnorm_openmp.h: compile with -fopenmp, or use rms_pool_create() of rmsnorm.h, which needs no OpenMP"
+#endif
+#include <omp.h>
+
+static inline void rms_openmp_run(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  const int threads = (int)(intptr_t)ctx;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+  for (int64_t i = 0; i < tasks; i++)
+    task(arg, i);
+}
+
+/* threads: how many to use, the calling one included; below 1: as many as OpenMP would (OMP_NUM_THREADS). The executor is
+ * a plain value, to be used from any thread and never destroyed. Inside a parallel region of the caller's, OpenMP's
+ * rules on nesting decide how many threads there are; the results do not depend on it. */
+static inline rms_executor rms_openmp_executor(int threads) {
+  rms_executor executor;
+  if (threads < 1) threads = omp_get_max_threads();
+  executor.ctx = (void *)(intptr_t)threads;
+  executor.concurrency = threads;
+  executor.run = rms_openmp_run;
+  return executor;
+}
+
+#endif
