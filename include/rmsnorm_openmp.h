@@ -25,8 +25,8 @@ static inline void rms_openmp_run(void *ctx, int64_t tasks, void (*task)(void *a
     task(arg, i);
 }
 
-/* threads: how many to use, the calling one included; below 1: as many as OpenMP would (OMP_NUM_THREADS). The executor is
- * a plain value, to be used from any thread and never destroyed. Inside a parallel region of the caller's, OpenMP's
+/* threads: how many to use, the calling one included; below 1: as many as OpenMP would (OMP_NUM_THREADS). The executor
+ * is a plain value, to be used from any thread and never destroyed. Inside a parallel region of the caller's, OpenMP's
  * rules on nesting decide how many threads there are; the results do not depend on it. */
 static inline rms_executor rms_openmp_executor(int threads) {
   rms_executor executor;
