@@ -28,8 +28,16 @@ void *lab_grow(void *block, int64_t *capacity, int64_t needed, size_t size);
 /* A copy of length bytes with a NUL after them. */
 char *lab_copy(const char *bytes, size_t length);
 
-/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). Free with free(). */
+/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). At most 4 GiB. Free with free().
+ */
 int lab_read_file(char **bytes, int64_t *size, const char *path, lab_error *error);
+
+/* 1 if the bytes are well-formed UTF-8 without a NUL. */
+int lab_is_text(const char *bytes, int64_t size);
+
+/* A 64-bit hash (FNV-1a), the same on every machine; `hash` is LAB_HASH_START or the hash of what came before. */
+#define LAB_HASH_START 0xcbf29ce484222325u
+uint64_t lab_hash(uint64_t hash, const void *bytes, size_t length);
 
 /* Random numbers: splitmix64. The same seed and stream give the same numbers everywhere. */
 typedef struct lab_rng {
@@ -38,8 +46,8 @@ typedef struct lab_rng {
 
 lab_rng lab_rng_make(uint64_t seed, uint64_t stream);
 uint64_t lab_rng_next(lab_rng *rng);
-double lab_rng_unit(lab_rng *rng);                  /* [0, 1), 53 bits               */
-int64_t lab_rng_below(lab_rng *rng, int64_t bound); /* 0 .. bound-1, without bias    */
-double lab_rng_normal(lab_rng *rng);                /* mean 0, standard deviation 1  */
+double lab_rng_unit(lab_rng *rng);                  /* [0, 1), 53 bits */
+int64_t lab_rng_below(lab_rng *rng, int64_t bound); /* 0 .. bound-1, without bias */
+double lab_rng_normal(lab_rng *rng);                /* mean 0, standard deviation 1 */
 
 #endif

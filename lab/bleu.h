@@ -10,8 +10,8 @@
 
 typedef struct lab_bleu {
   double score;
-  double precision[4]; /* percent, smoothed                              */
-  double brevity;      /* brevity penalty, 0..1                          */
+  double precision[4]; /* percent, smoothed */
+  double brevity;      /* brevity penalty, 0..1 */
   int64_t hypothesis_length, reference_length;
 } lab_bleu;
 

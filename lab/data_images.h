@@ -10,10 +10,10 @@
 typedef struct lab_images {
   int64_t count;
   int channels, height, width;
-  int classes;      /* labels are 0 .. classes-1                          */
-  uint8_t *pixels;  /* count x channels x height x width, 0..255          */
-  uint8_t *labels;  /* count                                              */
-  int synthetic;    /* 1: made by lab_synth_images                        */
+  int classes;      /* labels are 0 .. classes-1 */
+  uint8_t *pixels;  /* count x channels x height x width, 0..255 */
+  uint8_t *labels;  /* count */
+  int synthetic;    /* 1: made by lab_synth_images */
   char origin[160]; /* for people: "Fashion-MNIST (/usr/share/datasets/...)" */
 } lab_images;
 

@@ -21,8 +21,8 @@ typedef struct lab_pair {
 typedef struct lab_pairs {
   lab_pair *items;
   int64_t count, capacity;
-  int64_t files;    /* how many files were read                                        */
-  int synthetic;    /* 1: made by lab_synth_pairs                                      */
+  int64_t files;    /* how many files were read */
+  int synthetic;    /* 1: made by lab_synth_pairs */
   char origin[160]; /* for people: "12 gettext catalogues (de)", "train.en + train.de" */
 } lab_pairs;
 
@@ -41,10 +41,11 @@ int lab_pairs_read_mo(lab_pairs *pairs, const char *path, lab_error *error);
  * the system. */
 int lab_pairs_read_installed(lab_pairs *pairs, const char *root, const char *language, lab_error *error);
 
-/* Makes sentences out of interface texts: removes accelerator marks (&, _, ~), markup tags, trailing "..." and ":";
- * joins lines; drops pairs whose sides are equal, that hold format directives on one side only, that have fewer than
- * min_words or more than max_words words on either side, and all but the first of the pairs whose sources are the same
- * letters and digits (so that no test sentence differs from a training sentence by a comma). */
+/* Makes sentences out of interface texts: removes accelerator marks (&, _, ~), markup tags and the dots or colon at the
+ * end; makes every printf directive "%s"; joins lines. Then drops pairs that are equal on both sides, whose sides hold
+ * different numbers of directives, whose source has fewer than min_words or either side more than max_words words, and
+ * all but the first of the pairs whose sources are the same letters and digits (so that no test sentence differs from a
+ * training sentence by a comma alone). */
 void lab_pairs_clean(lab_pairs *pairs, int min_words, int max_words);
 
 typedef struct lab_pairs_slice {

@@ -47,9 +47,9 @@ typedef struct lab_cloze {
 
 typedef struct lab_cloze_options {
   int32_t entities;      /* candidates of a question; 0: 4, as in the "top 4" data of the paper */
-  int32_t passage_words; /* about how long a passage is; 0: 60                                  */
-  int32_t vocabulary;    /* ids at most, marks included; 0: 2000                                */
-  int64_t questions;     /* at most; 0: all that the text gives                                 */
+  int32_t passage_words; /* about how long a passage is; 0: 60 */
+  int32_t vocabulary;    /* ids at most, marks included; 0: 2000 */
+  int64_t questions;     /* at most; 0: all that the text gives */
   uint64_t seed;
 } lab_cloze_options;
 

@@ -23,25 +23,25 @@ typedef struct lab_point {
 
 /* One training run. A figure that was not measured is NAN (doubles) or -1 (integers): lab_run_start sets them so. */
 typedef struct lab_run {
-  char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order"               */
-  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch"                                 */
-  char engine[16]; /* "library", "textbook"                                                         */
-  double p;        /* pRMSNorm's share; NAN for the others                                          */
+  char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
+  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */
+  char engine[16]; /* "library", "textbook" */
+  double p;        /* pRMSNorm's share; NAN for the others */
   uint64_t seed;
-  char metric[32]; /* "BLEU", "test error %", "perplexity", "accuracy %", "R@1 %"                   */
+  char metric[32]; /* "BLEU", "test error %", "perplexity", "accuracy %", "R@1 %" */
   int higher_is_better;
-  double quality;          /* of the metric                                                                 */
-  char details[160];       /* more figures, as text: "R@5 61.2, R@10 70.4, mean rank 8.1"                   */
-  int64_t steps;           /* steps done                                                                    */
-  double seconds_per_1000; /* steps                                                                         */
-  double norm_share;       /* share of step time inside normalization, forward and backward, 0..1           */
-  double blas_share;       /* share of step time inside matrix products, 0..1                               */
+  double quality;          /* of the metric */
+  char details[160];       /* more figures, as text: "R@5 61.2, R@10 70.4, mean rank 8.1" */
+  int64_t steps;           /* steps done */
+  double seconds_per_1000; /* steps */
+  double norm_share;       /* share of step time inside normalization, forward and backward, 0..1 */
+  double blas_share;       /* share of step time inside matrix products, 0..1 */
   int64_t parameters;
-  int64_t activation_bytes; /* saved by the forward for the backward                                         */
-  int64_t diverged_step;    /* first step whose loss was not finite; -1: none                                */
-  char data[160];           /* origin of the data                                                            */
-  int synthetic;            /* 1: the data is made by the built-in generator                                 */
-  lab_point *curve;         /* owned by the report; leave NULL                                               */
+  int64_t activation_bytes; /* saved by the forward for the backward */
+  int64_t diverged_step;    /* first step whose loss was not finite; -1: none */
+  char data[160];           /* origin of the data */
+  int synthetic;            /* 1: the data is made by the built-in generator */
+  lab_point *curve;         /* owned by the report; leave NULL */
   int64_t curve_count;
 } lab_run;
 
@@ -56,11 +56,11 @@ typedef struct lab_series {
 } lab_series;
 
 typedef struct lab_section {
-  char key[32]; /* in the JSON: "invariance"                                       */
+  char key[32]; /* in the JSON: "invariance" */
   char title[96];
-  char *text;   /* a paragraph or more; paragraphs are separated by "\n\n"         */
-  int columns;  /* of the table; 0: none                                           */
-  char **cells; /* rows x columns, the first row is the head                       */
+  char *text;   /* a paragraph or more; paragraphs are separated by "\n\n" */
+  int columns;  /* of the table; 0: none */
+  char **cells; /* rows x columns, the first row is the head */
   int64_t rows;
   char x_label[64], y_label[64];
   int log_x, log_y;
@@ -106,11 +106,11 @@ void lab_report_free(lab_report *report);
 
 /* All runs of one family, norm and engine, summed up. */
 typedef struct lab_summary {
-  const lab_run *first; /* family, norm, engine, metric, data: as in the first run           */
+  const lab_run *first; /* family, norm, engine, metric, data: as in the first run */
   int64_t runs, diverged;
-  double quality, quality_sd; /* over the runs that did not diverge; sd is NAN below two of them   */
-  double seconds, seconds_sd; /* per 1000 steps                                                    */
-  double reduction;           /* 1 - seconds / LayerNorm's seconds; NAN without LayerNorm          */
+  double quality, quality_sd; /* over the runs that did not diverge; sd is NAN below two of them */
+  double seconds, seconds_sd; /* per 1000 steps */
+  double reduction;           /* 1 - seconds / LayerNorm's seconds; NAN without LayerNorm */
   double norm_share, blas_share;
 } lab_summary;
 
@@ -119,12 +119,12 @@ int64_t lab_report_summarise(const lab_report *report, lab_summary **summaries);
 
 /* The paper's figure for a family and norm; the fields are NAN where the paper has none. */
 typedef struct lab_paper {
-  double quality; /* in the metric below                                  */
+  double quality; /* in the metric below */
   double seconds, seconds_sd;
-  double reduction;   /* 0..1                                                 */
-  const char *metric; /* "BLEU newstest2014", ...; NULL: not in the paper     */
-  const char *setup;  /* "WMT14 en-de, TensorFlow, TITAN X"                   */
-  const char *unit;   /* of seconds: "s per 1000 steps"                       */
+  double reduction;   /* 0..1 */
+  const char *metric; /* "BLEU newstest2014", ...; NULL: not in the paper */
+  const char *setup;  /* "WMT14 en-de, TensorFlow, TITAN X" */
+  const char *unit;   /* of seconds: "s per 1000 steps" */
 } lab_paper;
 
 lab_paper lab_paper_figure(const char *family, const char *norm);
