@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+#
+# What `make install` installs: headers, both libraries, pkg-config file, CMake package, command and man page. Nothing of it
+# names the place of installation, so that the tree may be moved.
+
+option(RMSNORM_INSTALL "install the library" ${PROJECT_IS_TOP_LEVEL})
+if(NOT RMSNORM_INSTALL)
+  return()
+endif()
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rmsnorm)
+
+set_target_properties(rmsnorm_static PROPERTIES EXPORT_NAME static)
+set_target_properties(rmsnorm_shared PROPERTIES EXPORT_NAME shared)
+install(TARGETS rmsnorm_static rmsnorm_shared EXPORT rmsnormTargets)
+install(FILES include/rmsnorm.h include/rmsnorm_openmp.h TYPE INCLUDE)
+install(EXPORT rmsnormTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
+
+if(TARGET rmsnorm_cuda)
+  set_target_properties(rmsnorm_cuda PROPERTIES EXPORT_NAME cuda)
+  install(TARGETS rmsnorm_cuda EXPORT rmsnormCudaTargets)
+  install(FILES include/rmsnorm_cuda.h TYPE INCLUDE)
+  install(EXPORT rmsnormCudaTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
+endif()
+
+configure_package_config_file(cmake/rmsnormConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/rmsnormConfig.cmake
+                              INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a new minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/rmsnormConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/rmsnormConfig.cmake ${PROJECT_BINARY_DIR}/cmake/rmsnormConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# pkg-config knows where its file is (pcfiledir) and finds the rest from there. LIBDIR may have several parts (multiarch).
+set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH PC_PREFIX ${pc_dir} ${CMAKE_INSTALL_PREFIX})
+file(RELATIVE_PATH PC_INCLUDEDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+file(RELATIVE_PATH PC_LIBDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
+configure_file(cmake/rmsnorm.pc.in ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET rmsnorm_command)
+  install(TARGETS rmsnorm_command)
+  install(FILES docs/man/rmsnorm.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,167 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# consume.sh WAY: installs the library, or uses the installed one in one of the ways in which users do. From CMake's
+# environment: SOURCE, BUILD, SCRATCH (folders), CC, CXX, CFLAGS. Exit code 77: skipped, with the reason.
+# shellcheck disable=SC2046,SC2086 # flags and the answers of pkg-config are lists
+set -eu
+
+way=$1
+here=$(cd "$(dirname "$0")" && pwd)
+prefix=$SCRATCH/prefix
+work=$SCRATCH/$way
+warnings="-Wall -Wextra -Wpedantic -Werror"
+
+fail() {
+  echo "FAIL: $*" >&2
+  exit 1
+}
+
+skip() {
+  echo "SKIP: $*"
+  exit 77
+}
+
+needs() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
+
+# The folder of the libraries is lib, or lib/<architecture> on some systems.
+library_folder() { dirname "$(find "$1" -name librmsnorm.a)"; }
+
+compile() { $CC $CFLAGS -std=c11 $warnings "$here/consumer.c" -o "$work/consumer" "$@"; }
+
+run() { LD_LIBRARY_PATH="${1:-}" "$work/consumer" || fail "the consumer exits with $?"; }
+
+expect_shared() { readelf -d "$work/consumer" | grep -q 'NEEDED.*librmsnorm\.so\.0\]' || fail "not linked to librmsnorm.so.0"; }
+expect_static() { if readelf -d "$work/consumer" | grep -q 'NEEDED.*librmsnorm'; then fail "linked to the shared library"; fi; }
+
+cmake_project() {
+  if ! {
+    cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CFLAGS" \
+      -DCMAKE_BUILD_TYPE=Release "$@" && cmake --build "$work/build" --parallel 2
+  } >"$work/log" 2>&1; then
+    cat "$work/log"
+    fail "the project does not build"
+  fi
+  cp "$work/build/consumer" "$work/consumer"
+}
+
+rm -rf "$work"
+mkdir -p "$work"
+if [ "$way" != prefix ] && [ "$way" != staged ] && [ "$way" != subproject ] && [ "$way" != sources ]; then
+  lib=$(library_folder "$prefix")
+fi
+
+case $way in
+prefix)
+  rm -rf "$prefix"
+  env -u DESTDIR cmake --install "$BUILD" --prefix "$prefix" >"$work/log" || fail "cmake --install"
+  ;;
+staged) # as the makers of packages do
+  DESTDIR=$work cmake --install "$BUILD" --prefix /usr >"$work/log" || fail "cmake --install with DESTDIR"
+  [ -f "$work/usr/include/rmsnorm.h" ] || fail "DESTDIR is not respected"
+  ;;
+files)
+  for file in include/rmsnorm.h include/rmsnorm_openmp.h; do
+    cmp "$SOURCE/$file" "$prefix/$file"
+  done
+  for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do
+    [ -e "$lib/$file" ] || fail "$file is not installed"
+  done
+  readelf -d "$lib/librmsnorm.so" | grep -q 'SONAME.*\[librmsnorm\.so\.0\]' || fail "the soname is not librmsnorm.so.0"
+  "$prefix/bin/rmsnorm" --version | grep -q '^rmsnorm [0-9]' || fail "the installed command does not run"
+  [ -s "$prefix/share/man/man1/rmsnorm.1" ] || fail "no man page"
+  if grep -rIl "$prefix" "$prefix"; then fail "these files name the place of installation"; fi
+  ;;
+symbols) # every symbol that a user could collide with carries the prefix
+  needs nm
+  if nm -D --defined-only "$lib/librmsnorm.so" | awk '{print $3}' | grep -v '^rms_'; then fail "exported without rms_"; fi
+  if nm -g --defined-only "$lib/librmsnorm.a" | awk 'NF == 3 {print $3}' | grep -v '^rms_'; then fail "global without rms_"; fi
+  # The header declares what the library exports, and nothing else.
+  sed -n 's/^RMS_API[^(]*[ *]\(rms_[a-z0-9_]*\)(.*/\1/p' "$prefix/include/rmsnorm.h" | sort >"$work/declared"
+  nm -D --defined-only "$lib/librmsnorm.so" | awk '{print $3}' | sort >"$work/exported"
+  diff "$work/declared" "$work/exported" || fail "declared (<) and exported (>) differ"
+  ;;
+cc-shared)
+  compile -I"$prefix/include" -L"$lib" -lrmsnorm
+  expect_shared
+  run "$lib"
+  ;;
+cc-static)
+  compile -I"$prefix/include" "$lib/librmsnorm.a" -lm -pthread
+  expect_static
+  run
+  ;;
+pkgconfig-shared)
+  needs pkg-config
+  compile $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm)
+  expect_shared
+  run "$lib"
+  ;;
+pkgconfig-static)
+  needs pkg-config
+  case $CFLAGS in *-fsanitize*) skip "sanitizers do not link statically" ;; esac
+  compile -static $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --static --cflags --libs rmsnorm)
+  expect_static
+  run
+  ;;
+package-shared)
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_WANTED=0.1 -DRMSNORM_TARGET=rmsnorm::rmsnorm
+  expect_shared
+  run
+  ;;
+package-static)
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_TARGET=rmsnorm::rmsnorm -DBUILD_SHARED_LIBS=OFF
+  expect_static
+  run
+  ;;
+package-version) # an incompatible version is refused, not taken
+  if cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DRMSNORM_WANTED=99.0 -DRMSNORM_TARGET=rmsnorm::rmsnorm >"$work/log" 2>&1; then fail "version 99 was found"; fi
+  grep -q 'compatible with requested version "99.0"' "$work/log" || { cat "$work/log"; fail "another reason"; }
+  ;;
+moved) # the installation works from another place
+  needs pkg-config
+  cp -a "$prefix" "$work/elsewhere"
+  lib=$(library_folder "$work/elsewhere")
+  compile $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm) -MD -MF "$work/used"
+  grep -q "$work/elsewhere/.*rmsnorm\.h" "$work/used" || fail "the header came from another place"
+  run "$lib"
+  cmake_project -DCMAKE_PREFIX_PATH="$work/elsewhere" -DRMSNORM_TARGET=rmsnorm::rmsnorm
+  readelf -d "$work/build/consumer" | grep -q "R.*PATH.*$work/elsewhere" || fail "the library came from another place"
+  run
+  ;;
+subproject)
+  cmake_project -DRMSNORM_SOURCE="$SOURCE" -DRMSNORM_TARGET=rmsnorm::rmsnorm
+  expect_static
+  run
+  DESTDIR=$work/stage cmake --install "$work/build" --prefix /usr >"$work/log"
+  if find "$work/stage" -name '*rmsnorm*' | grep .; then fail "the library was installed with the user's project"; fi
+  ;;
+sources) # the portable library without any build system
+  compile -O1 -ffp-contract=off -DRMSNORM_SCALAR_ONLY -I"$SOURCE/include" -I"$SOURCE/src" "$SOURCE"/src/core/*.c \
+    "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread
+  run
+  ;;
+header) # alone, first, in every language that can include it
+  for language in c11 c17 gnu11; do
+    echo '#include <rmsnorm.h>' | $CC -std=$language $warnings -Wshadow -Wconversion -I"$prefix/include" -fsyntax-only -x c -
+  done
+  for language in c++11 c++20; do
+    echo '#include <rmsnorm.h>' | $CXX -std=$language $warnings -Wshadow -Wconversion -I"$prefix/include" -fsyntax-only -x c++ -
+  done
+  $CXX $CFLAGS -std=c++11 $warnings -I"$prefix/include" -x c++ "$here/consumer.c" -x none -o "$work/consumer" \
+    -L"$lib" -lrmsnorm
+  run "$lib"
+  ;;
+openmp)
+  if ! echo '#include <omp.h>' | $CC -fopenmp -fsyntax-only -x c - 2>/dev/null; then skip "$CC has no OpenMP"; fi
+  compile -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm
+  run "$lib"
+  $CXX $CFLAGS -std=c++11 $warnings -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -x c++ "$here/consumer.c" -x none \
+    -o "$work/consumer" -L"$lib" -lrmsnorm
+  run "$lib"
+  if compile -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm 2>"$work/log"; then fail "compiled without -fopenmp"; fi
+  grep -q 'error.*compile with -fopenmp' "$work/log" || fail "no helpful message without -fopenmp"
+  ;;
+*) fail "unknown way: $way" ;;
+esac
