@@ -8,7 +8,7 @@ set -eu
 
 way=$1
 here=$(cd "$(dirname "$0")" && pwd)
-prefix=$SCRATCH/prefix
+prefix=$SCRATCH/installed
 work=$SCRATCH/$way
 warnings="-Wall -Wextra -Wpedantic -Werror"
 
