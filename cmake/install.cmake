@@ -35,6 +35,7 @@ install(FILES ${PROJECT_BINARY_DIR}/cmake/rmsnormConfig.cmake ${PROJECT_BINARY_D
 # pkg-config knows where its file is (pcfiledir) and finds the rest from there. LIBDIR may have several parts (multiarch).
 set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH PC_PREFIX ${pc_dir} ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" PC_PREFIX ${PC_PREFIX})
 file(RELATIVE_PATH PC_INCLUDEDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 file(RELATIVE_PATH PC_LIBDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
 configure_file(cmake/rmsnorm.pc.in ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc @ONLY)

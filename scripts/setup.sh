@@ -90,4 +90,4 @@ if [ $may_install = yes ]; then
   [ -n "$missing" ] || exit 0
 fi
 say_what_is_missing
-build_tools_present
+build_tools_present || exit 1
