@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rmsnorm bench: the bars of the library, or the problems given. */
+#include "../cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+
+typedef struct bench_options {
+  int json, shorter, list;
+  int64_t threads, rounds;
+} bench_options;
+
+static const char EXAMPLES[] = "  rmsnorm bench                                  the bars: about a minute\n"
+                               "  rmsnorm bench --short --json > bench.json\n"
+                               "  rmsnorm bench rms:fwd:bf16:512x4096            one problem, all engines\n"
+                               "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n";
+
+static const char NOTES[] =
+    "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
+    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V eps=V epsout round=before groups=G perhead\n"
+    "k=K p=P idx res[=f32] dres recompute acc out=A+B grad=same|f32 pad=N inplace seed=N isa=NAME threads=N.\n"
+    "'rmsnorm check' reads the same strings.\n"
+    "Exit code 1: a result differed from the scalar kernel's. A bar that is not reached is no error.\n";
+
+/* ---- One problem
+ * ------------------------------------------------------------------------------------------------------- */
+
+static int measure_text(const char *text, const bench_options *options, const measure_options *how,
+                        bench_result *result) {
+  vf_problem problem;
+  char reason[256];
+  if (vf_problem_parse(text, &problem, reason, sizeof reason)) return cli_error(text, "%s", reason);
+  if (options->threads) problem.threads = (int)options->threads;
+  cli_progress(text);
+  int code = measure(&problem, how, result, reason, sizeof reason);
+  cli_progress(NULL);
+  if (code == 0) return CLI_OK;
+  (void)cli_error(text, "%s", reason);
+  return code > 0 ? CLI_FAILED : CLI_BAD;
+}
+
+static int bench_problems(char **problems, int count, const bench_options *options) {
+  measure_options how = {.seconds = options->shorter ? 0.4 : 1.5, .rounds = options->rounds};
+  report r;
+  for (int i = 0; i < count; i++) {
+    vf_problem problem;
+    char reason[256];
+    if (vf_problem_parse(problems[i], &problem, reason, sizeof reason)) return cli_error(problems[i], "%s", reason);
+  }
+  report_begin(&r, options->json);
+  for (int i = 0; i < count; i++) {
+    bench_result result;
+    int code = measure_text(problems[i], options, &how, &result);
+    if (code != CLI_OK) return code;
+    report_problem(&r, &result);
+    measure_free(&result);
+  }
+  report_end(&r);
+  return CLI_OK;
+}
+
+/* ---- The bars
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static int bench_bars(const bench_options *options, report *r) {
+  measure_options how = {.seconds = options->shorter ? 0.4 : 1.2, .rounds = options->rounds};
+  for (int i = 0; i < BENCH_BAR_COUNT;) {
+    const char *problem = BENCH_BARS[i].problem;
+    bench_result result;
+    int code = measure_text(problem, options, &how, &result);
+    if (code != CLI_OK) return code;
+    report_problem(r, &result);
+    for (; i < BENCH_BAR_COUNT && strcmp(problem, BENCH_BARS[i].problem) == 0; i++) {
+      char description[REPORT_BAR_TEXT];
+      bar_describe(&BENCH_BARS[i], description, sizeof description);
+      double value = bar_value(&BENCH_BARS[i], &result);
+      report_bar(r, problem, description, value, BENCH_BARS[i].limit, bar_reached(&BENCH_BARS[i], value));
+    }
+    measure_free(&result);
+  }
+  return CLI_OK;
+}
+
+static int bench_flatness(const bench_options *options, report *r) {
+  measure_options how = {.seconds = options->shorter ? 0.05 : 0.25, .rounds = options->rounds, .only_essential = 1};
+  for (int i = 0; i < FLAT_LEVEL_COUNT; i++) {
+    const flat_level *level = &FLAT_LEVELS[i];
+    double cost[FLAT_WIDTH_COUNT], cheapest = 0, dearest = 0;
+    int count = 0;
+    for (; count < FLAT_WIDTH_COUNT && FLAT_WIDTHS[count] <= level->elements; count++) {
+      char text[VF_TEXT_MAX];
+      bench_result result;
+      snprintf(text, sizeof text, "rms:fwd:f32:%lldx%lld", (long long)(level->elements / FLAT_WIDTHS[count]),
+               (long long)FLAT_WIDTHS[count]);
+      int code = measure_text(text, options, &how, &result);
+      if (code != CLI_OK) return code;
+      cost[count] = result_engine(&result, ROLE_SELF)->median / result.elements;
+      measure_free(&result);
+      if (count == 0 || cost[count] < cheapest) cheapest = cost[count];
+      if (count == 0 || cost[count] > dearest) dearest = cost[count];
+    }
+    report_flat(r, level, cost, count);
+    report_bar(r, level->name, "dearest width at most 1.50 of the cheapest", dearest / cheapest, FLAT_LIMIT,
+               dearest <= FLAT_LIMIT * cheapest);
+  }
+  return CLI_OK;
+}
+
+static void bench_workspace(report *r) {
+  size_t few, many;
+  workspace_sizes(&few, &many);
+  report_bar(r, "backward workspace, 4096 columns", "2^40 rows at most 1 x that of 2^20 rows",
+             few ? (double)many / (double)few : 0, 1, few > 0 && many > 0 && many <= few);
+}
+
+static int bench_default(const bench_options *options) {
+  report r;
+  report_begin(&r, options->json);
+  int code = bench_bars(options, &r);
+  if (code == CLI_OK) code = bench_flatness(options, &r);
+  if (code != CLI_OK) return code;
+  bench_workspace(&r);
+  report_end(&r);
+  return CLI_OK;
+}
+
+static void list_bars(void) {
+  for (int i = 0; i < BENCH_BAR_COUNT; i++) {
+    char description[REPORT_BAR_TEXT];
+    bar_describe(&BENCH_BARS[i], description, sizeof description);
+    printf("%-34s %s\n", BENCH_BARS[i].problem, description);
+  }
+}
+
+int cmd_bench(int argc, char **argv) {
+  bench_options options = {0};
+  const cli_option table[] = {
+      {"json", 0, CLI_FLAG, &options.json, NULL, "one JSON document instead of tables"},
+      {"short", 0, CLI_FLAG, &options.shorter, NULL, "fewer rounds: a third of the time, more noise"},
+      {"threads", 0, CLI_INT, &options.threads, "N", "run every problem on N threads, the copies too"},
+      {"rounds", 0, CLI_INT, &options.rounds, "N", "N rounds a problem (default: as many as its time allows)"},
+      {"list", 0, CLI_FLAG, &options.list, NULL, "print the problems and bars of the default list, time nothing"},
+      {0}};
+  const cli_command command = {
+      "bench",
+      "[PROBLEM...] [OPTION...]",
+      "Times the operations against the fastest plain copy of the same bytes with the same mix of reads and\n"
+      "writes on the same buffers. Without problems: the bars that the library is held to.",
+      EXAMPLES,
+      table,
+      NOTES};
+  int code = cli_parse(&command, &argc, argv);
+  if (code >= 0) return code;
+  if (options.threads < 0 || options.threads > 1024) return cli_error(NULL, "--threads: from 1 to 1024");
+  if (options.rounds < 0 || options.rounds > ROUNDS_MAX) return cli_error(NULL, "--rounds: from 1 to %d", ROUNDS_MAX);
+  if (options.list) {
+    list_bars();
+    return CLI_OK;
+  }
+  return argc > 0 ? bench_problems(argv, argc, &options) : bench_default(&options);
+}

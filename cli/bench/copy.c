@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#include "copy.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* One read and one write, or several read in blocks that stay in the first-level cache. */
+static void copy_memcpy(const copy_streams *s, size_t begin, size_t end) {
+  memcpy((char *)s->writes[0] + begin, (const char *)s->reads[0] + begin, end - begin);
+}
+
+static uint64_t mix_words(const char *from, size_t bytes) {
+  uint64_t mixed = 0, word;
+  for (size_t i = 0; i + sizeof word <= bytes; i += sizeof word) {
+    memcpy(&word, from + i, sizeof word);
+    mixed ^= word;
+  }
+  return mixed;
+}
+
+static volatile uint64_t portable_sink;
+
+/* Any mix on any machine: blocks of a page, so that the streams advance together. */
+static void copy_portable(const copy_streams *s, size_t begin, size_t end) {
+  enum { BLOCK = 4096 };
+  for (size_t at = begin; at < end; at += BLOCK) {
+    size_t bytes = end - at < BLOCK ? end - at : BLOCK;
+    for (int i = 0; i < s->write_count; i++)
+      memmove((char *)s->writes[i] + at, (const char *)s->reads[i < s->read_count ? i : s->read_count - 1] + at, bytes);
+    for (int i = s->write_count; i < s->read_count; i++)
+      portable_sink = mix_words((const char *)s->reads[i] + at, bytes);
+  }
+}
+
+static int aligned_for_streaming(const copy_streams *s) {
+  for (int i = 0; i < s->write_count; i++)
+    if ((uintptr_t)s->writes[i] % 64) return 0;
+  return 1;
+}
+
+int copy_methods(const copy_streams *streams, copy_method *methods) {
+  int count = 0, streamable = aligned_for_streaming(streams);
+  (void)streamable;
+  if (streams->read_count == 1 && streams->write_count == 1 && streams->reads[0] != streams->writes[0])
+    methods[count++] = (copy_method){"memcpy", copy_memcpy};
+  else
+    methods[count++] = (copy_method){"portable", copy_portable};
+#ifdef RMSNORM_BENCH_X86
+  if (__builtin_cpu_supports("avx2")) {
+    methods[count++] = (copy_method){"avx2", copy_avx2};
+    if (streamable) methods[count++] = (copy_method){"avx2-nt", copy_avx2_stream};
+  }
+  if (__builtin_cpu_supports("avx512f")) {
+    methods[count++] = (copy_method){"avx512", copy_avx512};
+    if (streamable) methods[count++] = (copy_method){"avx512-nt", copy_avx512_stream};
+  }
+#endif
+  return count;
+}
+
+typedef struct copy_job {
+  copy_function *run;
+  const copy_streams *streams;
+  int64_t pieces;
+} copy_job;
+
+static void copy_piece(void *arg, int64_t i) {
+  const copy_job *job = arg;
+  size_t bytes = job->streams->bytes, pieces = (size_t)job->pieces;
+  size_t begin = bytes / pieces * (size_t)i / 64 * 64;
+  size_t end = i + 1 == job->pieces ? bytes : bytes / pieces * (size_t)(i + 1) / 64 * 64;
+  job->run(job->streams, begin, end);
+}
+
+void copy_run(copy_function *run, const copy_streams *streams, const rms_executor *executor) {
+  copy_job job = {run, streams, executor ? executor->concurrency : 1};
+  if (job.pieces == 1)
+    run(streams, 0, streams->bytes);
+  else
+    executor->run(executor->ctx, job.pieces, copy_piece, &job);
+}

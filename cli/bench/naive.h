@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The loops that a C programmer writes first: the engine that every other one is worth comparing with. */
+#ifndef RMSNORM_BENCH_NAIVE_H
+#define RMSNORM_BENCH_NAIVE_H
+
+#include "case.h"
+
+/* 1 if the loops below compute this case: dense f32 or bf16 rows, plain RMSNorm or LayerNorm. */
+int naive_supports(const bench_case *c);
+
+void naive_run(const bench_case *c);
+
+#endif

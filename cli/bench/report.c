@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#include "report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../cli.h"
+#include "../machine.h"
+
+static const char *verdict(int reached) {
+  if (!cli_color(stdout)) return reached ? "reached" : "NOT REACHED";
+  return reached ? "\033[32mreached\033[0m" : "\033[31mNOT REACHED\033[0m";
+}
+
+void report_begin(report *r, int json) {
+  machine m;
+  *r = (report){.json = json};
+  machine_read(&m);
+  const char *active = rms_isa_active();
+  if (json) {
+    printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());
+    cli_json_string(stdout, m.cpu);
+    printf(",\n  \"instruction_set\": \"%s\",\n  \"last_level_cache_bytes\": %lld,\n  \"problems\": [",
+           active ? active : "none", (long long)m.last_level_bytes);
+    return;
+  }
+  printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
+  printf(
+      "Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result was first compared bit for "
+      "bit\nwith the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of the same bytes.\n");
+}
+
+static void problem_json(const bench_result *b, const char *text) {
+  printf("\n    {\"problem\": \"%s\", \"elements\": %.0f, \"bytes\": %.0f, \"threads\": %d, \"reads\": %d, \"writes\": "
+         "%d, "
+         "\"check\": \"%016llx\", \"ceiling\": \"%s\",\n     \"engines\": [",
+         text, b->elements, b->bytes, b->problem.threads, b->reads, b->writes, (unsigned long long)b->check,
+         b->engines[b->ceiling].name);
+  for (int i = 0; i < b->engine_count; i++) {
+    const bench_engine *e = &b->engines[i];
+    printf("%s\n      {\"engine\": \"%s\", \"ns_per_call\": %.6g, \"ns_per_call_20\": %.6g, \"ns_per_call_80\": %.6g, "
+           "\"ns_per_element\": %.6g, \"gb_per_s\": %.6g, \"of_ceiling\": %.4f, \"rounds\": %d, \"calls\": %lld}",
+           i ? "," : "", e->name, e->median, e->low, e->high, e->median / b->elements, b->bytes / e->median,
+           e->of_ceiling, e->sample_count, (long long)e->calls);
+  }
+  printf("]}");
+}
+
+static void problem_text(const bench_result *b, const char *text) {
+  printf("\n%s   %.4g MB, %d read%s %d write%s, %d thread%s\n", text, b->bytes / 1e6, b->reads, b->reads > 1 ? "s" : "",
+         b->writes, b->writes > 1 ? "s" : "", b->problem.threads, b->problem.threads > 1 ? "s" : "");
+  printf("  %-20s %10s %18s %12s %8s %8s\n", "engine", "ns/elem", "20%..80%", "ns/call", "GB/s", "of copy");
+  for (int i = 0; i < b->engine_count; i++) {
+    const bench_engine *e = &b->engines[i];
+    printf("%c %-20s %10.4f %9.4f..%-8.4f %12.1f %8.2f %8.3f\n", i == b->ceiling ? '*' : ' ', e->name,
+           e->median / b->elements, e->low / b->elements, e->high / b->elements, e->median, b->bytes / e->median,
+           e->of_ceiling);
+  }
+}
+
+void report_problem(report *r, const bench_result *result) {
+  char text[VF_TEXT_MAX];
+  vf_problem_print(&result->problem, text, sizeof text);
+  if (r->json && r->problem_count) putchar(',');
+  if (r->json)
+    problem_json(result, text);
+  else
+    problem_text(result, text);
+  r->problem_count++;
+  fflush(stdout);
+}
+
+void report_flat(report *r, const flat_level *level, const double *ns_per_element, int count) {
+  report_level *l = &r->levels[r->level_count++];
+  l->level = level;
+  l->count = count;
+  memcpy(l->ns_per_element, ns_per_element, (size_t)count * sizeof *ns_per_element);
+}
+
+void report_bar(report *r, const char *subject, const char *description, double value, double limit, int reached) {
+  report_line *line = &r->bars[r->bar_count++];
+  snprintf(line->subject, sizeof line->subject, "%s", subject);
+  snprintf(line->description, sizeof line->description, "%s", description);
+  line->value = value;
+  line->limit = limit;
+  line->reached = reached;
+}
+
+static void end_json(const report *r) {
+  printf("],\n  \"flatness\": [");
+  for (int i = 0; i < r->level_count; i++) {
+    const report_level *l = &r->levels[i];
+    printf("%s\n    {\"level\": \"%s\", \"elements\": %lld, \"widths\": [", i ? "," : "", l->level->name,
+           (long long)l->level->elements);
+    for (int j = 0; j < l->count; j++)
+      printf("%s{\"cols\": %lld, \"ns_per_element\": %.6g}", j ? ", " : "", (long long)FLAT_WIDTHS[j],
+             l->ns_per_element[j]);
+    printf("]}");
+  }
+  printf("],\n  \"bars\": [");
+  for (int i = 0; i < r->bar_count; i++) {
+    const report_line *b = &r->bars[i];
+    printf("%s\n    {\"subject\": \"%s\", \"bar\": \"%s\", \"value\": %.6g, \"limit\": %.6g, \"reached\": %s}",
+           i ? "," : "", b->subject, b->description, b->value, b->limit, b->reached ? "true" : "false");
+  }
+  printf("]\n}\n");
+}
+
+static void end_text(const report *r) {
+  int reached = 0;
+  if (r->level_count) {
+    printf("\n%-20s", "ns/elem at width");
+    for (int i = 0; i < FLAT_WIDTH_COUNT; i++)
+      printf(" %8lld", (long long)FLAT_WIDTHS[i]);
+    putchar('\n');
+  }
+  for (int i = 0; i < r->level_count; i++) {
+    printf("%-20s", r->levels[i].level->name);
+    for (int j = 0; j < r->levels[i].count; j++)
+      printf(" %8.4f", r->levels[i].ns_per_element[j]);
+    putchar('\n');
+  }
+  if (r->bar_count) printf("\n%-32s %-44s %9s\n", "subject", "bar", "figure");
+  for (int i = 0; i < r->bar_count; i++) {
+    const report_line *b = &r->bars[i];
+    printf("%-32s %-44s %9.3f  %s\n", b->subject, b->description, b->value, verdict(b->reached));
+    reached += b->reached;
+  }
+  if (r->bar_count) printf("\n%d of %d bars reached\n", reached, r->bar_count);
+}
+
+void report_end(const report *r) {
+  if (r->json)
+    end_json(r);
+  else
+    end_text(r);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rmsnorm info: this machine and this build. */
+#include "cli.h"
+
+#include <string.h>
+
+#include "machine.h"
+#include "rmsnorm.h"
+
+#ifdef RMSNORM_HAVE_CUDA
+#include "info_cuda.h"
+#endif
+
+static void print_json(const machine *m, double bandwidth) {
+  const char *active = rms_isa_active();
+  printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());
+  cli_json_string(stdout, m->cpu);
+  printf(",\n  \"cores\": %d,\n  \"caches\": [", m->cores);
+  for (int i = 0; i < m->cache_count; i++)
+    printf("%s{\"level\": %d, \"type\": \"%s\", \"bytes\": %lld}", i ? ", " : "", m->caches[i].level, m->caches[i].type,
+           (long long)m->caches[i].bytes);
+  printf("],\n  \"instruction_sets\": [");
+  for (int i = 0; i < rms_isa_count(); i++) {
+    const char *name = rms_isa_name(i);
+    printf("%s{\"name\": \"%s\", \"usable\": %s, \"active\": %s}", i ? ", " : "", name,
+           rms_isa_usable(name) ? "true" : "false", active && strcmp(name, active) == 0 ? "true" : "false");
+  }
+  printf("],\n  \"stream_threshold_bytes\": %lld,\n  \"copy_gb_per_s\": %.3f", (long long)rms_stream_threshold(),
+         bandwidth);
+#ifdef RMSNORM_HAVE_CUDA
+  printf(",\n  \"cuda\": ");
+  info_cuda(stdout, 1);
+#endif
+  printf("\n}\n");
+}
+
+static void print_bytes(int64_t bytes) {
+  if (bytes % (1 << 20) == 0)
+    printf("%lld MB", (long long)(bytes >> 20));
+  else
+    printf("%lld KB", (long long)(bytes >> 10));
+}
+
+static void print_text(const machine *m, double bandwidth) {
+  const char *active = rms_isa_active();
+  printf("%-18s %s\n%-18s %s, %d core%s\n%-18s", "version", rms_version(), "cpu", m->cpu, m->cores,
+         m->cores == 1 ? "" : "s", "caches");
+  for (int i = 0; i < m->cache_count; i++) {
+    printf("%s L%d ", i ? "," : "", m->caches[i].level);
+    print_bytes(m->caches[i].bytes);
+  }
+  printf("%s\n%-18s", m->cache_count ? "" : " unknown", "instruction sets");
+  for (int i = 0; i < rms_isa_count(); i++) {
+    const char *name = rms_isa_name(i);
+    printf("%s %s (%s)", i ? "," : "", name,
+           active && strcmp(name, active) == 0 ? "active"
+           : rms_isa_usable(name)              ? "usable"
+                                               : "compiled in, not on this CPU");
+  }
+  printf("\n%-18s ", "stream threshold");
+  if (rms_stream_threshold() == INT64_MAX)
+    printf("never");
+  else
+    print_bytes(rms_stream_threshold());
+  printf("\n%-18s %.1f GB/s, one thread, past the caches, read and written bytes counted\n", "copy", bandwidth);
+#ifdef RMSNORM_HAVE_CUDA
+  printf("%-18s ", "cuda");
+  info_cuda(stdout, 0);
+#endif
+}
+
+int cmd_info(int argc, char **argv) {
+  int json = 0;
+  const cli_option table[] = {{"json", 0, CLI_FLAG, &json, NULL, "one JSON document"}, {0}};
+  const cli_command command = {
+      "info",
+      "[--json]",
+      "Tells the version, the CPU and its caches, the instruction sets that are compiled in, usable and\n"
+      "active, and how fast memory copies.",
+      "  rmsnorm info\n"
+      "  rmsnorm info --json\n"
+      "  RMSNORM_ISA=scalar rmsnorm info\n",
+      table,
+      NULL};
+  int code = cli_parse(&command, &argc, argv);
+  if (code >= 0) return code;
+  if (argc > 0) return cli_error(NULL, "info takes no argument: '%s'", argv[0]);
+  if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
+  machine m;
+  machine_read(&m);
+  double bandwidth = machine_copy_bandwidth(&m);
+  if (json)
+    print_json(&m, bandwidth);
+  else
+    print_text(&m, bandwidth);
+  return CLI_OK;
+}

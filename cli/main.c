@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The rmsnorm command: finds the subcommand and runs it. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+#include "rmsnorm.h"
+
+#ifdef RMSNORM_HAVE_LAB
+int lab_main(int argc, char **argv);
+#else
+static int lab_main(int argc, char **argv) {
+  (void)argc, (void)argv;
+  return cli_error(NULL, "this build has no lab: install libopenblas-dev and zlib1g-dev, then build again with "
+                         "-DRMSNORM_LAB=on");
+}
+#endif
+
+static const struct subcommand {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *summary;
+} SUBCOMMANDS[] = {
+    {"info", cmd_info, "this machine and this build: CPU, instruction sets, caches, bandwidth"},
+#ifdef RMSNORM_HAVE_CHECK
+    {"check", cmd_check, "every operation on this machine against an exact oracle"},
+#endif
+    {"bench", cmd_bench, "speed of every operation against a plain copy of the same bytes"},
+#ifdef RMSNORM_HAVE_APPLY
+    {"apply", cmd_apply, "normalise NumPy files, forward or backward"},
+#endif
+    {"lab", lab_main, "the experiments of the RMSNorm paper"},
+};
+enum { SUBCOMMAND_COUNT = sizeof SUBCOMMANDS / sizeof SUBCOMMANDS[0] };
+
+static void print_usage(FILE *stream) {
+  fputs("Usage: rmsnorm COMMAND [ARGUMENT...]\n\n"
+        "RMSNorm, partial RMSNorm and LayerNorm, forward and backward.\n\n"
+        "Examples:\n"
+        "  rmsnorm apply x.npy -o y.npy --weight w.npy --eps 1e-6\n"
+        "  rmsnorm check\n"
+        "  rmsnorm bench --short\n\n"
+        "Commands:\n",
+        stream);
+  for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+    fprintf(stream, "  %-8s %s\n", SUBCOMMANDS[i].name, SUBCOMMANDS[i].summary);
+  fputs("\n'rmsnorm COMMAND --help' tells more about a command; 'rmsnorm --version' prints the version.\n"
+        "Exit codes: 0 done, 1 a check missed, 2 bad usage or bad input.\n",
+        stream);
+}
+
+static int unknown_command(const char *word) {
+  const char *names[SUBCOMMAND_COUNT + 1] = {NULL};
+  for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+    names[i] = SUBCOMMANDS[i].name;
+  const char *near = vf_nearest_word(word, names);
+  if (near) return cli_error(NULL, "unknown command '%s'; did you mean '%s'?", word, near);
+  return cli_error(NULL, "unknown command '%s'; see 'rmsnorm --help'", word);
+}
+
+static int run(int argc, char **argv) {
+  if (argc < 2) {
+    print_usage(stderr);
+    return CLI_BAD;
+  }
+  const char *word = argv[1];
+  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+    print_usage(stdout);
+    return CLI_OK;
+  }
+  if (strcmp(word, "--version") == 0) {
+    printf("rmsnorm %s\n", rms_version());
+    return CLI_OK;
+  }
+  for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+    if (strcmp(word, SUBCOMMANDS[i].name) == 0) return SUBCOMMANDS[i].run(argc - 1, argv + 1);
+  return unknown_command(word);
+}
+
+int main(int argc, char **argv) {
+  int code = run(argc, argv);
+  cli_progress(NULL);
+  if (fflush(stdout) != 0 || ferror(stdout)) return cli_error("standard output", "%s", strerror(errno));
+  return code;
+}

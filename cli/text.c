@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Error lines, colour, progress and JSON strings. */
+#define _POSIX_C_SOURCE 200809L /* fileno */
+#include "cli.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cli_error(const char *subject, const char *format, ...) {
+  cli_progress(NULL);
+  fputs("rmsnorm: ", stderr);
+  if (subject) fprintf(stderr, "%s: ", subject);
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  return CLI_BAD;
+}
+
+int cli_color(FILE *stream) {
+  const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+  if (no_color && *no_color) return 0;
+  if (!term || strcmp(term, "dumb") == 0) return 0;
+  return isatty(fileno(stream));
+}
+
+void cli_progress(const char *text) {
+  static int shown;
+  if (!isatty(STDERR_FILENO)) return;
+  if (!text && !shown) return;
+  fprintf(stderr, "\r%-78.78s\r", text ? text : "");
+  fflush(stderr);
+  shown = text != NULL;
+}
+
+void cli_json_string(FILE *stream, const char *text) {
+  fputc('"', stream);
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\') fputc('\\', stream);
+    if (c < 0x20)
+      fprintf(stream, "\\u%04x", c);
+    else
+      fputc(c, stream);
+  }
+  fputc('"', stream);
+}
