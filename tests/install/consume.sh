@@ -97,6 +97,13 @@ pkgconfig-shared)
   expect_shared
   run "$lib"
   ;;
+readme) # the example of the README, built as the README says
+  needs pkg-config
+  sed -n '/^```c$/,/^```$/p' "$SOURCE/README.md" | sed '/^```/d' >"$work/hello.c"
+  [ -s "$work/hello.c" ] || fail "the README has no example"
+  $CC $CFLAGS $warnings "$work/hello.c" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm) -o "$work/consumer"
+  run "$lib"
+  ;;
 pkgconfig-static)
   needs pkg-config
   case $CFLAGS in *-fsanitize*) skip "sanitizers do not link statically" ;; esac
