@@ -3,7 +3,7 @@
 #
 # consume.sh WAY: installs the library, or uses the installed one in one of the ways in which users do. From CMake's
 # environment: SOURCE, BUILD, SCRATCH (folders), CC, CXX, CFLAGS. Exit code 77: skipped, with the reason.
-# shellcheck disable=SC2046,SC2086 # flags and the answers of pkg-config are lists
+# shellcheck disable=SC2016,SC2046,SC2086 # flags and the answers of pkg-config are lists
 set -eu
 
 way=$1
@@ -68,7 +68,8 @@ files)
     [ -e "$lib/$file" ] || fail "$file is not installed"
   done
   readelf -d "$lib/librmsnorm.so" | grep -q 'SONAME.*\[librmsnorm\.so\.0\]' || fail "the soname is not librmsnorm.so.0"
-  "$prefix/bin/rmsnorm" --version | grep -q '^rmsnorm [0-9]' || fail "the installed command does not run"
+  version=$(sed -n 's/^Version: //p' "$lib/pkgconfig/rmsnorm.pc")
+  [ "$("$prefix/bin/rmsnorm" --version)" = "rmsnorm $version" ] || fail "the command and rmsnorm.pc have different versions"
   [ -s "$prefix/share/man/man1/rmsnorm.1" ] || fail "no man page"
   if grep -rIl "$prefix" "$prefix"; then fail "these files name the place of installation"; fi
   ;;
