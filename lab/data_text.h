@@ -18,23 +18,24 @@ typedef struct lab_text {
 int lab_text_read(lab_text *text, const char *path, lab_error *error);
 void lab_text_free(lab_text *text);
 
-/* A question: a passage of sentences; the sentence that follows it with one word replaced by a placeholder; the answer
- * is a word of the passage. As in the CNN/Daily Mail task the candidates are anonymous: `entities` words of the
- * passage, the answer among them, stand as entity marks in a random order, so that only reading can tell which one is
- * right.
+/* A question: a passage of sentences, and the sentence that follows it with one name replaced by a blank; the answer is
+ * a name of the passage. A name is a word that is written with a capital inside sentences more often than not. As in
+ * the CNN/Daily Mail task the candidates are anonymous: `entities` names of the passage, the answer among them, stand
+ * as marks in a random order, so that only reading can tell which one is right.
  *
  * Word ids: LAB_CLOZE_PAD, LAB_CLOZE_UNKNOWN, LAB_CLOZE_BLANK, then the entity marks LAB_CLOZE_ENTITY + 0 ..
  * entities-1, then words by falling frequency. */
 enum { LAB_CLOZE_PAD = 0, LAB_CLOZE_UNKNOWN = 1, LAB_CLOZE_BLANK = 2, LAB_CLOZE_ENTITY = 3 };
 
 typedef struct lab_question {
-  const int32_t *passage, *query; /* belong to the lab_cloze */
+  int64_t passage, query; /* where they begin in lab_cloze.ids */
   int32_t passage_length, query_length;
-  int32_t answer; /* 0 .. entities-1 */
+  int32_t answer;                        /* 0 .. entities-1 */
+  int64_t first_sentence, last_sentence; /* of the text */
 } lab_question;
 
 typedef struct lab_cloze {
-  lab_question *items; /* in the order of the text: cut train, dev, test from it by position, so that none overlap */
+  lab_question *items; /* in the order of the text */
   int64_t count, capacity;
   int32_t *ids; /* storage of all passages and queries */
   int64_t ids_count, ids_capacity;
@@ -53,8 +54,22 @@ typedef struct lab_cloze_options {
   uint64_t seed;
 } lab_cloze_options;
 
-/* An error if the text gives fewer than 10 questions. */
+/* An error if the text gives fewer than 20 questions. */
 int lab_cloze_make(lab_cloze *cloze, const lab_text *text, const lab_cloze_options *options, lab_error *error);
 void lab_cloze_free(lab_cloze *cloze);
+
+typedef struct lab_cloze_slice {
+  const lab_question *items;
+  int64_t count;
+} lab_cloze_slice;
+
+typedef struct lab_cloze_split {
+  lab_cloze_slice train, dev, test;
+} lab_cloze_split;
+
+/* Cuts by position in the text: the last questions are the test. Questions that share a sentence with the next part are
+ * left out, so that no part has seen another. dev and test are lowered to a tenth of the questions where there are few.
+ */
+lab_cloze_split lab_cloze_cut(const lab_cloze *cloze, int64_t dev, int64_t test);
 
 #endif
