@@ -298,12 +298,13 @@ static size_t canary_after(const t_guard *guard, const unsigned char *end) {
   return at_most(CANARY_BYTES, end, guard->room + guard->room_bytes);
 }
 
-void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush) {
-  if (bytes > guard->room_bytes) {
+void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush, size_t offset) {
+  if (bytes + offset > guard->room_bytes) {
     fprintf(stderr, "%s: %zu bytes do not fit into guarded memory of %zu\n", program, bytes, guard->room_bytes);
     exit(1);
   }
-  unsigned char *data = flush == T_FLUSH_START ? guard->room : guard->room + (guard->room_bytes - bytes);
+  unsigned char *data =
+      flush == T_FLUSH_START ? guard->room + offset : guard->room + (guard->room_bytes - bytes - offset);
   memset(data - canary_before(guard, data), CANARY, canary_before(guard, data));
   memset(data + bytes, CANARY, canary_after(guard, data + bytes));
   return data;

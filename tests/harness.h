@@ -98,9 +98,9 @@ typedef struct t_guard {
 
 t_guard t_guard_make(size_t capacity); /* exits with a message when there is no memory */
 void t_guard_free(t_guard *guard);
-/* `bytes` bytes that end, or start, exactly at an inaccessible page; the 512 bytes on the other side (as far as there
- * is room) are filled with a canary. */
-void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush);
+/* `bytes` bytes that end, or start, exactly `offset` bytes from an inaccessible page. Up to 512 bytes on either side
+ * (as far as there is room) are filled with a canary. */
+void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush, size_t offset);
 /* 1 if the canary beside these bytes, the last placed ones, is whole. */
 int t_guard_intact(const t_guard *guard, const void *data, size_t bytes);
 

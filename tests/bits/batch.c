@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ * A row of a batch has the bits of the row alone; any number of threads, any order of tasks gives the same bits. */
+#include "call.h"
+#ifdef _OPENMP
+#include "rmsnorm_openmp.h"
+#endif
+
+static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
+
+/* ---- Batches
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static void compare_rows(const t_call *whole) {
+  t_result all = t_run(whole, &t_dense, NULL);
+  T_EQ_STATUS(RMS_OK, all.forward);
+  T_EQ_STATUS(RMS_OK, all.backward);
+  for (int64_t i = 0; i < whole->outer; i++) {
+    t_call one = *whole;
+    one.first_outer = i;
+    one.outer = 1;
+    t_result alone = t_run(&one, &t_dense, NULL);
+    for (int out = 0; out <= T_OUT_DRESIDUAL; out++)
+      t_same_part(&all, &alone, (t_out)out, i * alone.count[out]);
+    t_result_free(&alone);
+  }
+  t_result_free(&all);
+}
+
+static void rows_alone(void) {
+  static const int64_t cols[] = {1, 16, 40, 64, 100, 128, 200, 256, 257, 1030};
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+    for (size_t c = 0; c < T_COUNT(cols); c++)
+      for (size_t d = 0; d < T_COUNT(dtypes); d++)
+        for (int64_t k = 0; k < 4 && t_failures() < 20; k++) {
+          t_call call = t_call_number(k, k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], cols[c]);
+          call.outer = 19; /* more than any group of rows that is handled together, and not a multiple */
+          compare_rows(&call);
+        }
+  }
+}
+
+/* ---- Threads
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static int64_t tasks_seen;
+
+static void run_backwards(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  (void)ctx;
+  tasks_seen += tasks;
+  for (int64_t i = tasks - 1; i >= 0; i--)
+    task(arg, i);
+}
+
+/* Odd tasks first, then the even ones from the end: neither order nor direction may matter. */
+static void run_mixed(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  (void)ctx;
+  tasks_seen += tasks;
+  for (int64_t i = 1; i < tasks; i += 2)
+    task(arg, i);
+  for (int64_t i = (tasks - 1) / 2 * 2; i >= 0; i -= 2)
+    task(arg, i);
+}
+
+static void compare_executor(const t_result *expected, const t_call *call, const rms_executor *executor, int64_t gap) {
+  t_layout layout = t_dense;
+  layout.outer_gap = gap;
+  t_result actual = t_run(call, &layout, executor);
+  t_same(expected, &actual);
+  t_result_free(&actual);
+}
+
+static void with_pool_and_orders(const t_result *expected, const t_call *call, int threads) {
+  rms_pool *pool = NULL;
+  if (!T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, threads))) return;
+  rms_executor on_pool = rms_pool_executor(pool), backwards = {NULL, threads, run_backwards};
+  rms_executor mixed = {NULL, threads, run_mixed};
+  compare_executor(expected, call, &on_pool, 0);
+  compare_executor(expected, call, &backwards, 3);
+  compare_executor(expected, call, &mixed, 0);
+  rms_pool_destroy(pool);
+}
+
+#ifdef _OPENMP
+static void with_openmp(const t_result *expected, const t_call *call, int threads) {
+  rms_executor executor = rms_openmp_executor(threads);
+  compare_executor(expected, call, &executor, 0);
+}
+#endif
+
+/* Many short rows, a usual shape, few long rows, per-head weights: each big enough for several tasks. */
+static void walk_shapes(void (*with)(const t_result *expected, const t_call *call, int threads)) {
+  static const int64_t shapes[][3] = {{3000, 2, 64}, {400, 1, 1000}, {3, 1, 100000}, {1, 1, 200001}, {129, 3, 515}};
+  static const int threads[] = {1, 2, 7};
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+  for (size_t s = 0; s < T_COUNT(shapes); s++)
+    for (size_t d = 0; d < T_COUNT(dtypes) && t_failures() < 20; d++) {
+      t_call call =
+          t_call_number((int64_t)(3 * (s + d)), d & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], shapes[s][2]);
+      call.outer = shapes[s][0];
+      call.inner = shapes[s][1];
+      call.parts |= T_WEIGHT | T_BIAS | T_DX | T_DWEIGHT | T_DBIAS;
+      t_call_repair(&call);
+      t_result expected = t_run(&call, &t_dense, NULL);
+      T_EQ_STATUS(RMS_OK, expected.forward);
+      T_EQ_STATUS(RMS_OK, expected.backward);
+      for (size_t t = 0; t < T_COUNT(threads); t++)
+        with(&expected, &call, threads[t]);
+      t_result_free(&expected);
+    }
+}
+
+static void executors(void) {
+  tasks_seen = 0;
+  walk_shapes(with_pool_and_orders);
+  T_CHECK(tasks_seen > 0); /* the executor was used at all */
+}
+
+static void openmp(void) {
+#ifdef _OPENMP
+  walk_shapes(with_openmp);
+#else
+  t_skip("built without OpenMP");
+#endif
+}
+
+/* The sums over rows: row counts around the blocks of 64 and the point where blocks are merged. */
+static void row_sums(void) {
+  static const int64_t rows[] = {1, 2, 63, 64, 65, 128, 129, 1000, 4097};
+  t_isas isas = t_usable_isas();
+  for (size_t r = 0; r < T_COUNT(rows); r++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++) {
+      t_call call = t_call_number((int64_t)(3 * (r + d)), r & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], 33);
+      call.outer = rows[r];
+      call.inner = 1;
+      call.data = T_NORMAL;
+      call.parts |= T_DWEIGHT | T_DBIAS;
+      t_call_repair(&call);
+      T_EQ_STATUS(RMS_OK, rms_isa_force("scalar"));
+      t_result expected = t_run(&call, &t_dense, NULL);
+      for (int i = 0; i < isas.count; i++) {
+        rms_executor executor = {NULL, 3, run_backwards};
+        T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
+        t_result actual = t_run(&call, &t_dense, &executor);
+        t_same(&expected, &actual);
+        t_result_free(&actual);
+      }
+      t_result_free(&expected);
+      T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+    }
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {
+      {"rows_alone", rows_alone}, {"executors", executors}, {"openmp", openmp}, {"row_sums", row_sums}};
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ * Every usable instruction set gives the bits of the scalar kernels, wherever the data lies. */
+#include "call.h"
+
+static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
+static const rms_kind kinds[] = {RMS_KIND_RMS, RMS_KIND_LAYER};
+
+/* The scalar kernels on dense data against every instruction set, scalar too, in the layout. */
+static int compare(const t_call *call, const t_layout *layout) {
+  t_isas isas = t_usable_isas();
+  T_EQ_STATUS(RMS_OK, rms_isa_force("scalar"));
+  t_result expected = t_run(call, &t_dense, NULL);
+  int same = T_EQ_STATUS(RMS_OK, expected.forward) && T_EQ_STATUS(RMS_OK, expected.backward);
+  for (int i = 0; same && i < isas.count; i++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
+    t_result actual = t_run(call, layout, NULL);
+    same = t_same(&expected, &actual);
+    t_result_free(&actual);
+  }
+  t_result_free(&expected);
+  return same;
+}
+
+/* Around the edges of the vector, of the 64 lanes and of pages; each with many combinations of options. */
+static void sizes(void) {
+  static const int64_t cols[] = {1,  2,  3,  4,  5,   7,   8,   9,   12,  15,  16,  17,   24,   31,   32,   33,  48,
+                                 63, 64, 65, 96, 127, 128, 129, 191, 192, 193, 257, 1000, 1023, 4095, 4096, 4097};
+  t_rng rng = t_rng_make(1);
+  for (size_t c = 0; c < T_COUNT(cols); c++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (size_t kind = 0; kind < T_COUNT(kinds); kind++)
+        for (int64_t k = 0; k < (cols[c] < 1000 ? 12 : 4) && t_failures() < 20; k++) {
+          t_call call = t_call_number(k, kinds[kind], dtypes[d], cols[c]);
+          t_layout layout = t_layout_draw(&rng);
+          compare(&call, &layout);
+        }
+}
+
+/* Rows that start at every byte of a cache line, stored past the caches and through them. */
+static void offsets(void) {
+  static const int64_t cols[] = {5, 64, 131};
+  for (size_t offset = 0; offset < 64; offset++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (size_t c = 0; c < T_COUNT(cols); c++)
+        for (int64_t stream = 0; stream < 2 && t_failures() < 20; stream++) {
+          t_call call = t_call_number((int64_t)(offset + d), kinds[offset % 2], dtypes[d], cols[c]);
+          t_layout layout = t_dense;
+          layout.flush = T_FLUSH_START;
+          layout.offset = offset;
+          layout.stream_bytes = stream ? INT64_MAX : 0;
+          compare(&call, &layout);
+        }
+}
+
+/* Values at the edges of the types' ranges: scaled rows, zeros, NaN and infinities. */
+static void values(void) {
+  static const int64_t cols[] = {1, 6, 33, 64, 100, 300};
+  for (int data = 0; data < T_DATA_COUNT; data++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (size_t c = 0; c < T_COUNT(cols); c++)
+        for (int64_t k = 0; k < 6 && t_failures() < 20; k++) {
+          t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
+          call.data = (t_data)data;
+          call.spec.eps = k < 3 ? 0.0 : 1e-6;
+          call.outer = 4;
+          t_call_repair(&call);
+          compare(&call, &t_dense);
+        }
+}
+
+static void at_random(void) {
+  t_rng rng = t_rng_make(2);
+  for (int i = 0; i < 3000 && t_failures() < 20; i++) {
+    t_call call = t_call_draw(&rng, i % 50 ? 3000 : 20000);
+    t_layout layout = t_layout_draw(&rng);
+    compare(&call, &layout);
+  }
+}
+
+/* Enough bytes that a non-temporal path with whole cache lines, prefetching and long rows is taken. */
+static void large(void) {
+  for (size_t d = 0; d < T_COUNT(dtypes); d++)
+    for (size_t kind = 0; kind < T_COUNT(kinds); kind++)
+      for (int64_t k = 0; k < 4 && t_failures() < 20; k++) {
+        t_call call = t_call_number(k, kinds[kind], dtypes[d], k & 1 ? 70001 : 640);
+        call.outer = k & 1 ? 2 : 150;
+        t_layout layout = t_dense;
+        layout.flush = k & 2 ? T_FLUSH_START : T_FLUSH_END;
+        layout.stream_bytes = k & 2 ? 0 : INT64_MAX;
+        compare(&call, &layout);
+      }
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {
+      {"sizes", sizes}, {"offsets", offsets}, {"values", values}, {"at_random", at_random}, {"large", large}};
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ * The bits of fixed inputs, as hashes in a file that is checked in: they must be the same on every instruction set,
+ * with every compiler, on every architecture, and in every later version unless docs/numerics.md says that they
+ * changed.
+ *
+ *   digests FILE             compares
+ *   digests --refresh FILE   writes the file anew, after a change of the numerics that was meant */
+#include "call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *path;
+
+typedef struct row {
+  const char *name;
+  rms_kind kind;
+  unsigned parts;
+  t_data data;
+} row;
+
+static const row rows[] = {
+    {"rms", RMS_KIND_RMS, T_WEIGHT | T_SAVE_STATS | T_BACKWARD | T_DX | T_DWEIGHT, T_NORMAL},
+    {"rms-residual", RMS_KIND_RMS,
+     T_WEIGHT | T_RESIDUAL | T_RESIDUAL_OUT | T_BACKWARD | T_DX | T_DRESIDUAL | T_DRESIDUAL_OUT | T_DWEIGHT, T_NORMAL},
+    {"rms-everything", RMS_KIND_RMS, T_EVERYTHING, T_WIDE},
+    {"rms-huge", RMS_KIND_RMS, T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT, T_HUGE},
+    {"rms-tiny", RMS_KIND_RMS, T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT, T_TINY},
+    {"rms-special", RMS_KIND_RMS, T_EVERYTHING, T_SPECIAL},
+    {"layer", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS, T_NORMAL},
+    {"layer-everything", RMS_KIND_LAYER, T_EVERYTHING, T_WIDE},
+    {"layer-constant", RMS_KIND_LAYER, T_WEIGHT | T_BACKWARD | T_DX, T_CONSTANT},
+    {"layer-huge", RMS_KIND_LAYER, T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT, T_HUGE},
+    {"layer-special", RMS_KIND_LAYER, T_EVERYTHING, T_SPECIAL},
+};
+
+/* One hash over all the sizes of a table row, data type and variant. */
+static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
+  static const int64_t cols[] = {1, 2, 17, 63, 64, 65, 96, 300, 1000, 4097};
+  uint64_t hash = 0;
+  for (size_t c = 0; c < T_COUNT(cols); c++) {
+    t_call call = {.outer = c < 7 ? 70 : 3, .inner = 1 + variant, .parts = r->parts, .data = r->data, .seed = 1000 + c};
+    rms_spec *spec = &call.spec;
+    spec->cols = cols[c];
+    spec->kind = r->kind;
+    spec->eps = c % 3 == 0 ? 0.0 : 1e-5;
+    spec->dtype = dtype;
+    spec->weight_dtype = spec->residual_dtype = variant ? dtype : RMS_F32;
+    spec->grad_dtype = RMS_F32;
+    spec->rounding = variant ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+    spec->eps_place = variant && c % 2 ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+    spec->weight_offset = variant ? 1.0 : 0.0;
+    spec->weight_per_inner = variant;
+    spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0;
+    call.indexed = variant;
+    t_call_repair(&call);
+    t_result result = t_run(&call, &t_dense, NULL);
+    T_EQ_STATUS(RMS_OK, result.forward);
+    T_EQ_STATUS(RMS_OK, result.backward);
+    hash = hash * 31 + t_digest(&result);
+    t_result_free(&result);
+  }
+  return hash;
+}
+
+static void write_lines(FILE *file) {
+  static const char *const dtype_names[] = {"f32", "f64", "bf16", "f16"};
+  static const char *const variants[] = {"after", "before"};
+  for (size_t r = 0; r < T_COUNT(rows); r++)
+    for (int dtype = 0; dtype < 4; dtype++)
+      for (int variant = 0; variant < 2; variant++)
+        fprintf(file, "%s %s %s %016" PRIx64 "\n", rows[r].name, dtype_names[dtype], variants[variant],
+                digest_of(&rows[r], (rms_dtype)dtype, variant));
+}
+
+static void compare_lines(FILE *golden, FILE *now, const char *isa) {
+  char want[160], have[160];
+  while (fgets(have, sizeof have, now)) {
+    have[strcspn(have, "\n")] = 0;
+    t_context("isa=%s", isa);
+    if (!T_CHECK(fgets(want, sizeof want, golden) != NULL)) return;
+    want[strcspn(want, "\n")] = 0;
+    T_EQ_STR(want, have);
+  }
+  T_CHECK(fgets(want, sizeof want, golden) == NULL);
+}
+
+static void digests(void) {
+  t_isas isas = t_usable_isas();
+  for (int i = 0; i < isas.count; i++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
+    FILE *now = tmpfile(), *golden = fopen(path, "r");
+    if (T_CHECK(now != NULL) && T_CHECK(golden != NULL)) {
+      write_lines(now);
+      rewind(now);
+      compare_lines(golden, now, isas.name[i]);
+    }
+    if (now) fclose(now);
+    if (golden) fclose(golden);
+  }
+}
+
+static void refresh(void) {
+  FILE *file = fopen(path, "w");
+  if (!T_CHECK(file != NULL)) return;
+  T_EQ_STATUS(RMS_OK, rms_isa_force("scalar"));
+  write_lines(file);
+  T_EQ_INT(0, fclose(file));
+}
+
+int main(int argc, char **argv) {
+  static const t_case compare_case[] = {{"digests", digests}}, refresh_case[] = {{"refresh", refresh}};
+  int refreshing = argc == 3 && strcmp(argv[1], "--refresh") == 0;
+  if (argc != 2 && !refreshing) {
+    fprintf(stderr, "usage: %s [--refresh] FILE\n", argv[0]);
+    return 2;
+  }
+  path = argv[argc - 1];
+  return t_main(1, argv, refreshing ? refresh_case : compare_case, 1);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ * Zero rows, absent pieces, statistics of zero: calls that are legal and easily wrong. */
+#include "world.h"
+
+#include <math.h>
+#include <string.h>
+
+static void make_empty(world *w) {
+  w->forward.outer = w->backward.outer = 0;
+}
+
+static void zero_rows_write_nothing(void) {
+  static world before;
+  world *w = w_fresh();
+  make_empty(w);
+  w->backward.dweight = w->backward.dbias = NULL;
+  memcpy(&before, w, sizeof before);
+  w_expect(w, W_ALL, RMS_OK);
+  T_EQ_BYTES(&before, w, sizeof before);
+  w->forward.x.data = w->forward.residual.data = w->backward.x.data = w->backward.dy.data = NULL;
+  w->forward.y.data = w->forward.residual_out.data = w->backward.dx.data = NULL;
+  w_expect(w, W_ALL, RMS_OK); /* no rows, so no memory is needed */
+  T_EQ_STATUS(RMS_OK, rms_stats_merge(&w->spec, 0, NULL, NULL));
+}
+
+/* Bad arguments stay bad without rows. */
+static void zero_rows_are_checked(void) {
+  world *w = w_fresh();
+  make_empty(w);
+  w->spec.eps = -1;
+  w_expect(w, W_ALL, RMS_E_EPS);
+}
+
+static void zero_rows_set_gradients(void) {
+  for (int accumulate = 0; accumulate < 8; accumulate++)
+    for (int type = 0; type < 4; type++)
+      for (int per_inner = 0; per_inner < 2; per_inner++) {
+        world *w = w_fresh();
+        make_empty(w);
+        size_t size = rms_dtype_size((rms_dtype)type), set = size * W_COLS * (per_inner ? W_INNER : 1);
+        unsigned char zeros[sizeof w->dweight], ones[sizeof w->dweight];
+        memset(zeros, 0, sizeof zeros);
+        memset(ones, 0x11, sizeof ones);
+        w->spec.dtype = w->spec.weight_dtype = w->spec.residual_dtype = w->spec.grad_dtype = (rms_dtype)type;
+        w->spec.weight_per_inner = per_inner;
+        w->backward.accumulate = accumulate;
+        memset(w->dweight, 0x11, sizeof w->dweight);
+        memset(w->dbias, 0x11, sizeof w->dbias);
+        w_expect(w, W_BACKWARDS, RMS_OK);
+        int keep_weight = accumulate & RMS_ACCUMULATE_DWEIGHT, keep_bias = accumulate & RMS_ACCUMULATE_DBIAS;
+        T_EQ_BYTES(keep_weight ? ones : zeros, w->dweight, set);
+        T_EQ_BYTES(keep_bias ? ones : zeros, w->dbias, set);
+        T_EQ_BYTES(ones, (unsigned char *)w->dweight + set, sizeof w->dweight - set);
+        T_EQ_BYTES(ones, (unsigned char *)w->dbias + set, sizeof w->dbias - set);
+      }
+}
+
+/* inner = 0 means 1. */
+static void inner_zero(void) {
+  world *w = w_fresh();
+  w->forward.inner = 1;
+  w_expect(w, W_FORWARD, RMS_OK);
+  double expected[W_ELEMENTS];
+  memcpy(expected, w->y, sizeof expected);
+  w = w_fresh();
+  w->forward.inner = 0;
+  w_expect(w, W_FORWARD, RMS_OK);
+  T_EQ_BYTES(expected, w->y, sizeof expected);
+}
+
+/* Every subset of the optional outputs; what is left is the same, whoever else is asked for. */
+static void optional_outputs(void) {
+  world *w = w_fresh();
+  w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+  double y[W_ELEMENTS], dx[W_ELEMENTS], dresidual_out[W_ELEMENTS], dweight[W_ELEMENTS], dbias[W_ELEMENTS];
+  memcpy(y, w->y, sizeof y);
+  memcpy(dx, w->dx, sizeof dx);
+  memcpy(dresidual_out, w->dresidual_out, sizeof dx);
+  memcpy(dweight, w->dweight, sizeof dweight);
+  memcpy(dbias, w->dbias, sizeof dbias);
+  for (int set = 0; set < 8; set++) {
+    w = w_fresh();
+    if (!(set & 1)) w->forward.residual_out.data = NULL;
+    if (!(set & 2)) w->forward.rstd = NULL;
+    if (!(set & 4)) w->forward.mean = NULL;
+    w_expect(w, W_FORWARDS & W_FORWARD, RMS_OK);
+    T_EQ_BYTES(y, w->y, sizeof y);
+  }
+  for (int set = 1; set < 16; set++) {
+    w = w_fresh();
+    static const double zeros[W_ELEMENTS];
+    if (!(set & 1)) w->backward.dx.data = NULL;
+    if (!(set & 2)) w->backward.dresidual_out.data = NULL;
+    if (!(set & 4)) w->backward.dweight = NULL;
+    if (!(set & 8)) w->backward.dbias = NULL;
+    t_context("set=%d", set);
+    w_expect(w, W_BACKWARD, RMS_OK);
+    T_EQ_BYTES(set & 1 ? dx : zeros, w->dx, sizeof dx);
+    T_EQ_BYTES(set & 2 ? dresidual_out : zeros, w->dresidual_out, sizeof dx);
+    T_EQ_BYTES(set & 4 ? dweight : zeros, w->dweight, sizeof dx);
+    T_EQ_BYTES(set & 8 ? dbias : zeros, w->dbias, sizeof dx);
+  }
+}
+
+/* A statistic of exactly zero with eps = 0: r = 0, so nothing becomes infinite or NaN. */
+static void statistic_of_zero(void) {
+  for (int kind = 0; kind < 2; kind++)
+    for (int place = 0; place < 2; place++) {
+      world *w = w_fresh();
+      float *x = (float *)w->x;
+      for (int i = 0; i < W_ELEMENTS; i++)
+        x[i] = kind == RMS_KIND_LAYER ? 2.5f : 0.0f;
+      w->spec.kind = (rms_kind)kind;
+      w->spec.eps_place = (rms_eps_place)place;
+      w->spec.eps = 0;
+      w->forward.residual.data = w->forward.residual_out.data = NULL;
+      w->forward.bias = NULL;
+      if (kind == RMS_KIND_RMS) w->forward.mean = NULL;
+      w->backward.dresidual.data = NULL;
+      w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+      for (int i = 0; i < W_ELEMENTS; i++) {
+        T_EQ_F64(0.0, (double)((float *)w->y)[i]);
+        T_EQ_F64(0.0, (double)((float *)w->dx)[i]);
+      }
+      for (int i = 0; i < W_ROWS; i++)
+        T_EQ_F64(0.0, (double)((float *)w->rstd)[i]);
+      for (int j = 0; j < W_COLS; j++)
+        T_EQ_F64(0.0, (double)((float *)w->dweight)[j]);
+    }
+}
+
+/* A NaN or an infinity spoils its own row alone. */
+static void spoiled_row(void) {
+  world *w = w_fresh();
+  w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+  float clean_y[W_ELEMENTS], clean_dx[W_ELEMENTS];
+  memcpy(clean_y, w->y, sizeof clean_y);
+  memcpy(clean_dx, w->dx, sizeof clean_dx);
+  static const float poison[] = {NAN, INFINITY, -INFINITY};
+  for (int p = 0; p < 3; p++)
+    for (int row = 0; row < W_ROWS; row++) {
+      w = w_fresh();
+      ((float *)w->x)[row * W_COLS + 3] = poison[p];
+      w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+      for (int r = 0; r < W_ROWS; r++) {
+        if (r == row) continue;
+        T_EQ_BYTES(clean_y + r * W_COLS, (float *)w->y + r * W_COLS, W_COLS * sizeof(float));
+        T_EQ_BYTES(clean_dx + r * W_COLS, (float *)w->dx + r * W_COLS, W_COLS * sizeof(float));
+      }
+      T_CHECK(isnan(((float *)w->y)[row * W_COLS + 3]));
+      if (p == 0) T_CHECK(isnan(((float *)w->y)[row * W_COLS]));
+    }
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {{"zero_rows_write_nothing", zero_rows_write_nothing},
+                                 {"zero_rows_are_checked", zero_rows_are_checked},
+                                 {"zero_rows_set_gradients", zero_rows_set_gradients},
+                                 {"inner_zero", inner_zero},
+                                 {"optional_outputs", optional_outputs},
+                                 {"statistic_of_zero", statistic_of_zero},
+                                 {"spoiled_row", spoiled_row}};
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "world.h"
+#include "call.h"
+
+#include <string.h>
+
+static world the_world;
+
+static void fill(double *data, uint64_t stream) {
+  t_fill(data, RMS_F32, 2 * W_ELEMENTS, T_NORMAL, 1, stream, 0);
+}
+
+world *w_fresh(void) {
+  world *w = &the_world;
+  memset(w, 0, sizeof *w);
+  fill(w->x, 1);
+  fill(w->residual, 2);
+  fill(w->weight, 3);
+  fill(w->bias, 4);
+  fill(w->dy, 5);
+  fill(w->dresidual, 6);
+  w->spec.cols = W_COLS;
+  w->spec.eps = 1e-5;
+  w->spec.kind = RMS_KIND_LAYER;
+  for (size_t i = 0; i < T_COUNT(w->stats); i++)
+    w->stats[i] = (rms_stat){W_COLS, 0.25, 3.0};
+  w->forward = (rms_forward_args){.outer = W_OUTER,
+                                  .inner = W_INNER,
+                                  .x = {w->x, 0, 0},
+                                  .residual = {w->residual, 0, 0},
+                                  .weight = w->weight,
+                                  .bias = w->bias,
+                                  .y = {w->y, 0, 0},
+                                  .residual_out = {w->residual_out, 0, 0},
+                                  .rstd = w->rstd,
+                                  .mean = w->mean};
+  w->backward = (rms_backward_args){.outer = W_OUTER,
+                                    .inner = W_INNER,
+                                    .dy = {w->dy, 0, 0},
+                                    .x = {w->x, 0, 0},
+                                    .dresidual = {w->dresidual, 0, 0},
+                                    .weight = w->weight,
+                                    .dx = {w->dx, 0, 0},
+                                    .dresidual_out = {w->dresidual_out, 0, 0},
+                                    .dweight = w->dweight,
+                                    .dbias = w->dbias,
+                                    .workspace = w->workspace,
+                                    .workspace_bytes = sizeof w->workspace};
+  return w;
+}
+
+static rms_status call(world *w, int function) {
+  switch (function) {
+  case W_FORWARD:
+    return rms_forward(&w->spec, &w->forward, w->executor);
+  case W_STATS:
+    return rms_stats(&w->spec, &w->forward, w->stats, w->executor);
+  case W_APPLY:
+    return rms_apply(&w->spec, &w->forward, w->stats, w->executor);
+  case W_BACKWARD:
+    return rms_backward(&w->spec, &w->backward, w->executor);
+  case W_BACKWARD_STATS:
+    return rms_backward_stats(&w->spec, &w->backward, w->stats, w->sums, w->executor);
+  default:
+    return rms_backward_apply(&w->spec, &w->backward, w->stats, w->sums, w->executor);
+  }
+}
+
+void w_expect(world *w, int functions, rms_status expected) {
+  static const char *const names[] = {"forward", "stats", "apply", "backward", "backward_stats", "backward_apply"};
+  static world before;
+  for (int i = 0; i < 6; i++) {
+    if (!(functions & 1 << i)) continue;
+    t_context("rms_%s", names[i]);
+    memcpy(&before, w, sizeof before);
+    T_EQ_STATUS(expected, call(w, 1 << i));
+    if (expected != RMS_OK) T_EQ_BYTES(&before, w, sizeof before);
+  }
+}
