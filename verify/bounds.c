@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Running error analysis: each intermediate value of the contract's arithmetic is a ball, the exact value with a radius
+ * that the computed value cannot leave. The operations below carry the radius along. docs/error-bounds.md derives them.
+ */
+#include "bounds.h"
+
+#include "number.h"
+
+/* The radius is computed in double by a few hundred operations at most, each good to 2^-53. */
+#define SLACK (1 + 1e-12)
+
+typedef struct ball {
+  double v, e; /* |computed - v| <= e */
+} ball;
+
+/* u: unit roundoff; eta: half the smallest subnormal, in the units of the group. */
+typedef struct arithmetic {
+  double u, eta;
+  int lanes, tree; /* of the row sums: lanes and the depth of the tree that adds them up */
+  int narrow;      /* the data type is narrower than the arithmetic */
+  rms_dtype data;
+} arithmetic;
+
+static arithmetic arithmetic_of(const rms_spec *spec) {
+  rms_dtype type = vf_arithmetic(spec->dtype);
+  int f64 = type == RMS_F64;
+  return (arithmetic){
+      vf_unit_roundoff(type), vf_underflow_unit(type), f64 ? 32 : 64, f64 ? 5 : 6, type != spec->dtype, spec->dtype};
+}
+
+static ball exact(double v) {
+  return (ball){v, 0};
+}
+static ball of(dd v, double e) {
+  return (ball){v.hi, e};
+}
+
+/* One rounding of the arithmetic. */
+static ball rounded(const arithmetic *a, ball b) {
+  return (ball){b.v, (b.e + a->u * (fabs(b.v) + b.e) + a->eta) * SLACK};
+}
+
+static ball add(ball a, ball b) {
+  return (ball){a.v + b.v, a.e + b.e};
+}
+static ball subtract(ball a, ball b) {
+  return (ball){a.v - b.v, a.e + b.e};
+}
+
+static ball multiply(ball a, ball b) {
+  return (ball){a.v * b.v, (fabs(a.v) * b.e + fabs(b.v) * a.e + a.e * b.e) * SLACK};
+}
+
+/* b.v > 0. If the divisor may be 0 nothing is known. */
+static ball divide(ball a, ball b) {
+  double v = a.v / b.v, least = b.v - b.e;
+  return (ball){v, least > 0 ? (a.e + fabs(v) * b.e) / least * SLACK : (double)INFINITY};
+}
+
+static ball root(ball a) {
+  double v = sqrt(a.v), least = a.v - a.e;
+  return (ball){v, least > 0 ? a.e / (v + sqrt(least)) * SLACK : v + sqrt(a.v + a.e)};
+}
+
+/* Rounding to the data type is monotone: the result lies between the rounded ends. `v` is the exact value rounded. */
+static ball to_data_type(const arithmetic *a, ball b, double v) {
+  double above = vf_round(a->data, b.v + b.e * SLACK + fabs(b.v) * 0x1p-52) - v;
+  double below = v - vf_round(a->data, b.v - b.e * SLACK - fabs(b.v) * 0x1p-52);
+  return (ball){v, fmax(fmax(above, below), 0)};
+}
+
+/* A value on its way to the data type: the arithmetic's own rounding happens first if that is a different type. */
+static ball settle(const arithmetic *a, ball b) {
+  return a->narrow ? rounded(a, b) : b;
+}
+
+/* gamma(n) of the sum of `terms` terms in lanes. */
+static double sum_factor(const arithmetic *a, int64_t terms) {
+  double depth = (double)((terms + a->lanes - 1) / a->lanes + a->tree);
+  return depth * a->u / (1 - depth * a->u);
+}
+
+/* ---- The statistic --------------------------------------------------------------------------------------------------
+ */
+
+/* What underflow can take from a sum of squares. In the group's own units a square loses at most eta; where the sum is
+ * formed unscaled (only if it is then a normal number) eta is that of the unscaled arithmetic. */
+static double square_underflow(const arithmetic *a, const vf_group *g, int64_t terms) {
+  int exponent;
+  frexp(g->m2.hi, &exponent);
+  int normal = a->lanes == 32 ? exponent + 2 * g->scale > -1023 : exponent + 2 * g->scale > -127;
+  return (double)terms * (4 * a->eta + (normal ? ldexp(a->eta, -2 * g->scale) : 0));
+}
+
+static double mean_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start) {
+  double magnitude = 0, n = (double)row->width;
+  for (int64_t j = 0; j < row->width; j++)
+    magnitude += fabs(ldexp(row->x[start + j], -g->scale));
+  ball sum = {g->mean.hi * n, sum_factor(a, row->width) * magnitude + n * a->eta};
+  return divide(sum, exact(n)).e;
+}
+
+/* LayerNorm: the squares are of x - m with m off the mean by at most `shift`; their exact sum is m2 + n*(mean - m)^2.
+ */
+static double centred_square_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start,
+                                   double shift) {
+  double squares = 0, n = (double)row->width, difference = (1 + a->u) * (1 + a->u) - 1;
+  for (int64_t j = 0; j < row->width; j++) {
+    double most = fabs(ldexp(row->x[start + j], -g->scale) - g->mean.hi) + shift + fabs(g->mean.hi) * 0x1p-50;
+    squares += most * most;
+  }
+  return (n * shift * shift + (difference + sum_factor(a, row->width) * (1 + difference)) * squares) * SLACK;
+}
+
+typedef struct statistic {
+  ball r, rms, mean; /* rms is needed with eps outside the root alone */
+  double r_unrounded, mean_unrounded;
+} statistic;
+
+static statistic bound_statistic(const vf_row *row, const arithmetic *a, int64_t index) {
+  const vf_group *g = &row->group[index];
+  statistic s = {0};
+  double error = square_underflow(a, g, row->k);
+  if (row->spec.kind == RMS_KIND_LAYER) {
+    s.mean_unrounded = mean_error(row, a, g, index * row->width);
+    s.mean = rounded(a, of(g->mean, s.mean_unrounded));
+    error += centred_square_error(row, a, g, index * row->width, s.mean.e);
+  } else {
+    error += sum_factor(a, row->k) * g->m2.hi;
+  }
+  ball ms = rounded(a, divide(of(g->m2, error), exact((double)row->k)));
+  ball eps = row->spec.eps > 0 ? rounded(a, exact(g->eps)) : exact(0), whole;
+  s.rms = rounded(a, root(ms));
+  if (row->spec.eps_place == RMS_EPS_INSIDE)
+    whole = rounded(a, root(rounded(a, add(ms, eps))));
+  else
+    whole = rounded(a, add(s.rms, eps));
+  if (g->r.hi == 0) return s; /* a statistic of exactly zero: r is 0 by definition */
+  ball r = divide(exact(1), whole);
+  s.r_unrounded = r.e;
+  s.r = rounded(a, r);
+  /* r may have been stored between forward and backward, where it can be subnormal. */
+  s.r.e += ldexp(a->eta, g->scale);
+  return s;
+}
+
+/* ---- Forward --------------------------------------------------------------------------------------------------------
+ */
+
+static ball element(const vf_row *row, int64_t j) {
+  return exact(ldexp(row->x[j], -row->group[j / row->width].scale));
+}
+
+/* h before its own rounding. Scaling x down may have cost an underflow unit. */
+static ball bound_h(const vf_row *row, const arithmetic *a, const statistic *s, int64_t j) {
+  ball x = element(row, j);
+  if (row->spec.kind == RMS_KIND_LAYER) {
+    x = rounded(a, subtract(x, s->mean));
+    x.v = fabs(x.v) + fabs(s->mean.v) * 0x1p-52; /* only the size matters below, and v may have cancelled */
+  } else {
+    x.e = a->eta;
+  }
+  return (ball){row->h[j].hi, multiply(x, s->r).e + a->eta};
+}
+
+/* The q of the definition: rounded to the data type or not. Returns the ball of what enters the product with g. */
+static ball bound_q(vf_row *row, const arithmetic *a, ball h, int64_t j) {
+  ball q = rounded(a, h);
+  row->h_error[j] = q.e;
+  if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT) q = to_data_type(a, settle(a, h), row->q[j].hi);
+  row->q_error[j] = q.e;
+  return q;
+}
+
+static ball bound_y_before(const vf_row *row, const arithmetic *a, ball q, int64_t j) {
+  ball y = q;
+  if (row->g) {
+    y = multiply(q, exact(row->g[j]));
+    if (vf_product_is_rounded(&row->spec)) {
+      dd product = row->b ? dd_subtract(row->y[j], dd_from(row->b[j])) : row->y[j];
+      y = to_data_type(a, settle(a, y), product.hi);
+    } else if (row->b) {
+      y = rounded(a, y);
+    }
+  }
+  if (row->b) y = add(y, exact(row->b[j]));
+  return row->g || row->b ? settle(a, y) : y;
+}
+
+static ball bound_y_after(const vf_row *row, const arithmetic *a, ball h, int64_t j) {
+  if (!row->g && !row->b) return settle(a, h);
+  ball y = rounded(a, h);
+  if (row->g) y = multiply(y, exact(row->g[j]));
+  if (row->b) y = add(y, exact(row->b[j]));
+  return settle(a, y);
+}
+
+void vf_bound_forward(vf_row *row) {
+  arithmetic a = arithmetic_of(&row->spec);
+  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  for (int64_t i = 0; i < row->groups; i++) {
+    statistic s = bound_statistic(row, &a, i);
+    int scale = row->group[i].scale;
+    row->r_error[i] = ldexp(s.r_unrounded + a.u * row->group[i].r.hi, -scale);
+    row->mean_error[i] = ldexp(s.mean.e, scale);
+    for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
+      ball h = bound_h(row, &a, &s, j), q = bound_q(row, &a, h, j);
+      ball y = before ? bound_y_before(row, &a, q, j) : bound_y_after(row, &a, h, j);
+      row->y_error[j] = y.e;
+    }
+  }
+}
+
+/* ---- Backward -------------------------------------------------------------------------------------------------------
+ */
+
+static void bound_u(vf_row *row, const arithmetic *a) {
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    ball u = row->g ? multiply(exact(row->dy[j]), exact(row->g[j])) : exact(row->dy[j]);
+    if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT)
+      u = to_data_type(a, row->g ? settle(a, u) : u, row->u[j].hi);
+    else if (row->g)
+      u = rounded(a, u);
+    row->u_error[j] = u.e;
+  }
+}
+
+/* A row sum of u*z, z with errors, every product added by one fma. */
+static ball bound_sum(const vf_row *row, const arithmetic *a, int64_t start, dd sum,
+                      ball (*z)(const vf_row *, int64_t)) {
+  double error = 0, magnitude = 0;
+  for (int64_t j = start; j < start + row->width; j++) {
+    ball term = multiply((ball){row->u[j].hi, row->u_error[j]}, z(row, j));
+    error += term.e;
+    magnitude += fabs(term.v) + term.e;
+  }
+  return (ball){sum.hi, (error + sum_factor(a, row->width) * magnitude + 2 * (double)row->width * a->eta) * SLACK};
+}
+
+static ball one(const vf_row *row, int64_t j) {
+  (void)row, (void)j;
+  return exact(1);
+}
+
+static ball normalised(const vf_row *row, int64_t j) {
+  return of(row->h[j], row->h_error[j]);
+}
+
+/* dresidual and the old dx are added one by one in the arithmetic; the last operation's rounding is the output's own.
+ * In true units: the caller's ball is in those of the group. */
+static double bound_dx(const vf_row *row, const arithmetic *a, ball dx, int64_t j) {
+  int scale = row->group[j / row->width].scale;
+  /* The scaled form pays an underflow unit in its own units, in which dy is of the order of one, and four on the way
+   * back. */
+  ball value = {ldexp(dx.v, -scale), ldexp(dx.e, -scale) + 8 * a->eta};
+  if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
+  if (row->old) value = add(rounded(a, value), exact(row->old[j]));
+  return settle(a, value).e;
+}
+
+static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+  int64_t start = index * row->width;
+  const vf_group *g = &row->group[index];
+  ball sum = bound_sum(row, a, start, g->sum_ux, element), k = exact((double)row->k), c = exact(0);
+  ball square = rounded(a, multiply(s->r, s->r));
+  if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_INSIDE)
+    c = rounded(a, divide(rounded(a, multiply(sum, rounded(a, multiply(square, s->r)))), k));
+  else if (g->rms.hi > 0)
+    c = rounded(a, divide(rounded(a, divide(rounded(a, multiply(sum, square)), s->rms)), k));
+  for (int64_t j = start; j < start + row->width; j++) {
+    ball dx = multiply(of(row->u[j], row->u_error[j]), s->r);
+    if (row->in_stat[j - start]) dx = subtract(rounded(a, dx), rounded(a, multiply(c, element(row, j))));
+    row->dx_error[j] = bound_dx(row, a, dx, j);
+  }
+}
+
+static void bound_layer_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+  int64_t start = index * row->width;
+  const vf_group *g = &row->group[index];
+  ball n = exact((double)row->width);
+  ball mean_uh = rounded(a, divide(bound_sum(row, a, start, g->sum_ux, normalised), n));
+  ball mean_u = rounded(a, divide(bound_sum(row, a, start, g->sum_u, one), n));
+  if (row->spec.eps_place == RMS_EPS_OUTSIDE)
+    mean_uh = g->rms.hi > 0 ? rounded(a, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
+  for (int64_t j = start; j < start + row->width; j++) {
+    ball centred = rounded(a, subtract(of(row->u[j], row->u_error[j]), mean_u));
+    ball along = rounded(a, multiply(normalised(row, j), mean_uh));
+    row->dx_error[j] = bound_dx(row, a, multiply(s->r, rounded(a, subtract(centred, along))), j);
+  }
+}
+
+/* dy times h or q, rounded to the arithmetic and, where the definition says so, to the data type. */
+static void bound_dweight_term(vf_row *row, const arithmetic *a, int64_t j) {
+  ball term = multiply(exact(row->dy[j]), of(row->q[j], row->q_error[j]));
+  if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT && vf_product_is_rounded(&row->spec))
+    term = to_data_type(a, settle(a, term), row->dw[j].hi);
+  else
+    term = rounded(a, term);
+  row->dw_error[j] = term.e;
+}
+
+void vf_bound_backward(vf_row *row) {
+  arithmetic a = arithmetic_of(&row->spec);
+  bound_u(row, &a);
+  for (int64_t i = 0; i < row->groups; i++) {
+    statistic s = bound_statistic(row, &a, i);
+    for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
+      bound_q(row, &a, bound_h(row, &a, &s, j), j);
+      bound_dweight_term(row, &a, j);
+    }
+    if (row->spec.kind == RMS_KIND_LAYER)
+      bound_layer_gradient(row, &a, &s, i);
+    else
+      bound_rms_gradient(row, &a, &s, i);
+  }
+}
+
+/* Within a block a term passes at most 64 additions, then one per block and a few to join the parts. */
+double vf_bound_column(const rms_spec *spec, int64_t rows, double error, double magnitude) {
+  double u = vf_unit_roundoff(vf_arithmetic(spec->dtype)), inner = 64 * u / (1 - 64 * u);
+  double blocks = (double)(rows / 64 + 64) * 0x1p-53;
+  return (error + (inner + blocks + inner * blocks) * (magnitude + error)) * SLACK;
+}

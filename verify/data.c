@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * Input values. */
+#include "data.h"
+
+#include <math.h>
+
+/* Powers of two that take normal numbers near the end of the range. Six standard deviations still fit at the top. */
+static double scale_of(vf_data data, rms_dtype dtype) {
+  int top = dtype == RMS_F64 ? 1021 : dtype == RMS_F16 ? 13 : 125;
+  int bottom = dtype == RMS_F64 ? -1060 : dtype == RMS_F16 ? -20 : -133;
+  return data == VF_HUGE ? ldexp(1, top) : data == VF_TINY ? ldexp(1, bottom) : 1;
+}
+
+static double mean_of(rms_dtype dtype) {
+  return dtype == RMS_F64 ? 1e6 : dtype == RMS_F32 ? 1000 : 100;
+}
+
+/* A power of two spread over about six decades, times a number in [1, 2), with a random sign. */
+static double draw_wide(vf_random *random) {
+  double exponent = floor(2.9 * vf_random_normal(random));
+  double magnitude = ldexp(1 + vf_random_uniform(random), (int)exponent);
+  return vf_random_bits(random) & 1 ? -magnitude : magnitude;
+}
+
+static double draw_cauchy(vf_random *random) {
+  double ratio = vf_random_normal(random) / vf_random_normal(random);
+  return fabs(ratio) <= 1e4 ? ratio : copysign(1e4, ratio); /* also cuts 1/0 */
+}
+
+static double draw_exact(vf_random *random) {
+  return ((double)vf_random_below(random, 33) - 16) / 8;
+}
+
+static double draw_input(const vf_problem *p, vf_random *random) {
+  switch (p->data) {
+  case VF_LOGNORMAL:
+    return draw_wide(random);
+  case VF_CAUCHY:
+    return draw_cauchy(random);
+  case VF_HUGEMEAN:
+    return mean_of(p->spec.dtype) + vf_random_normal(random);
+  default:
+    return scale_of(p->data, p->spec.dtype) * vf_random_normal(random);
+  }
+}
+
+double vf_draw(const vf_problem *p, vf_role role, vf_random *random) {
+  if (p->data == VF_EXACT) return draw_exact(random);
+  switch (role) {
+  case VF_X:
+    return draw_input(p, random);
+  case VF_RESIDUAL: /* an eighth: the sum of two huge numbers still fits */
+    return draw_input(p, random) / 8;
+  case VF_WEIGHT: /* around g = 1 */
+    return 1 - p->spec.weight_offset + 0.25 * vf_random_normal(random);
+  case VF_BIAS:
+    return 0.5 * vf_random_normal(random);
+  case VF_DY:
+    return p->data == VF_LOGNORMAL ? draw_wide(random) : vf_random_normal(random);
+  default:
+    return vf_random_normal(random);
+  }
+}
+
+/* Takes each position with the chance that fills the list exactly: every subset is equally likely. */
+void vf_draw_indices(const vf_problem *p, int64_t *indices) {
+  int64_t width = p->spec.cols / (p->spec.groups ? p->spec.groups : 1), taken = 0;
+  vf_random random = vf_random_start(p->seed, VF_INDICES);
+  for (int64_t i = 0; i < width && taken < p->spec.partial; i++)
+    if ((int64_t)vf_random_below(&random, (uint64_t)(width - i)) < p->spec.partial - taken) indices[taken++] = i;
+}

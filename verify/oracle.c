@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * The operations from their definitions, in double-double. */
+#include "oracle.h"
+
+#include <stdlib.h>
+#include "number.h"
+
+int vf_row_create(vf_row *row, const rms_spec *spec) {
+  *row = (vf_row){.spec = *spec};
+  row->groups = spec->groups ? spec->groups : 1;
+  row->width = spec->cols / row->groups;
+  row->k = spec->partial ? spec->partial : row->width;
+  size_t cols = (size_t)spec->cols, groups = (size_t)row->groups;
+  dd **exact[] = {&row->h, &row->q, &row->u, &row->y, &row->dx, &row->dw};
+  double **errors[] = {&row->h_error, &row->q_error, &row->u_error, &row->y_error, &row->dx_error, &row->dw_error};
+  int ok = 1;
+  for (int i = 0; i < 6; i++) {
+    ok &= (*exact[i] = calloc(cols, sizeof(dd))) != NULL;
+    ok &= (*errors[i] = calloc(cols, sizeof(double))) != NULL;
+  }
+  ok &= (row->in_stat = calloc((size_t)row->width, 1)) != NULL;
+  ok &= (row->group = calloc(groups, sizeof *row->group)) != NULL;
+  ok &= (row->r_error = calloc(groups, sizeof(double))) != NULL;
+  ok &= (row->mean_error = calloc(groups, sizeof(double))) != NULL;
+  if (!ok) {
+    vf_row_destroy(row);
+    return -1;
+  }
+  for (int64_t i = 0; i < row->k; i++)
+    row->in_stat[spec->indices ? spec->indices[i] : i] = 1;
+  return 0;
+}
+
+void vf_row_destroy(vf_row *row) {
+  void *all[] = {row->h,       row->q,       row->u,       row->y,         row->dx,       row->dw,
+                 row->h_error, row->q_error, row->u_error, row->y_error,   row->dx_error, row->dw_error,
+                 row->in_stat, row->group,   row->r_error, row->mean_error};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    free(all[i]);
+  *row = (vf_row){0};
+}
+
+double vf_gain(const rms_spec *spec, double weight) {
+  rms_dtype type = vf_arithmetic(spec->dtype);
+  return vf_round(type, weight + vf_round(type, spec->weight_offset));
+}
+
+/* The sum in double is rounded twice, but 53 bits are more than twice 24 and two: the result is that of one rounding.
+ */
+double vf_residual_sum(const rms_spec *spec, double x, double residual) {
+  return vf_round(spec->residual_dtype, x + residual);
+}
+
+int vf_product_is_rounded(const rms_spec *spec) {
+  return spec->weight_dtype == spec->dtype;
+}
+
+/* Element j of the group, in its units. */
+static dd scaled(const vf_row *row, const vf_group *g, int64_t start, int64_t j) {
+  return dd_from(ldexp(row->x[start + j], -g->scale));
+}
+
+static int exponent_of(double value) {
+  int exponent;
+  frexp(value, &exponent);
+  return exponent;
+}
+
+/* Near the largest element of the statistic; eps may be larger still. */
+static int choose_scale(const vf_row *row, int64_t start) {
+  double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(row->spec.eps) : row->spec.eps;
+  for (int64_t j = 0; j < row->width; j++)
+    if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->x[start + j]));
+  return most > 0 ? exponent_of(most) : 0;
+}
+
+static dd mean_of(const vf_row *row, const vf_group *g, int64_t start) {
+  dd sum = dd_from(0);
+  for (int64_t j = 0; j < row->width; j++)
+    sum = dd_add(sum, scaled(row, g, start, j));
+  return dd_divide(sum, dd_from((double)row->width));
+}
+
+static void group_statistic(const vf_row *row, vf_group *g, int64_t start) {
+  int inside = row->spec.eps_place == RMS_EPS_INSIDE;
+  g->scale = choose_scale(row, start);
+  g->eps = ldexp(row->spec.eps, inside ? -2 * g->scale : -g->scale);
+  g->mean = row->spec.kind == RMS_KIND_LAYER ? mean_of(row, g, start) : dd_from(0);
+  g->m2 = dd_from(0);
+  for (int64_t j = 0; j < row->width; j++)
+    if (row->in_stat[j]) {
+      dd difference = dd_subtract(scaled(row, g, start, j), g->mean);
+      g->m2 = dd_add(g->m2, dd_multiply(difference, difference));
+    }
+  dd ms = dd_divide(g->m2, dd_from((double)row->k));
+  g->rms = dd_sqrt(ms);
+  dd root = inside ? dd_sqrt(dd_add(ms, dd_from(g->eps))) : dd_add(g->rms, dd_from(g->eps));
+  g->r = root.hi > 0 ? dd_divide(dd_from(1), root) : dd_from(0); /* a zero statistic with eps = 0 gives r = 0 */
+}
+
+void vf_oracle_statistic(vf_row *row) {
+  for (int64_t i = 0; i < row->groups; i++)
+    group_statistic(row, &row->group[i], i * row->width);
+}
+
+static dd round_exactly(rms_dtype dtype, dd value) {
+  return dtype == RMS_F64 ? dd_from(value.hi + value.lo) : dd_from(vf_round(dtype, dd_to_odd(value)));
+}
+
+static void normalise(vf_row *row) {
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    const vf_group *g = &row->group[j / row->width];
+    row->h[j] = dd_multiply(dd_subtract(scaled(row, g, 0, j), g->mean), g->r);
+    row->q[j] = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? round_exactly(row->spec.dtype, row->h[j]) : row->h[j];
+  }
+}
+
+void vf_oracle_forward(vf_row *row) {
+  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  normalise(row);
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    dd value = row->g ? dd_multiply(row->q[j], dd_from(row->g[j])) : row->q[j];
+    if (before && vf_product_is_rounded(&row->spec)) value = round_exactly(row->spec.dtype, value);
+    row->y[j] = row->b ? dd_add(value, dd_from(row->b[j])) : value;
+  }
+}
+
+/* ---- Backward -------------------------------------------------------------------------------------------------------
+ */
+
+static void gradient_of_h(vf_row *row) {
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    dd value = row->g ? dd_exact_product(row->dy[j], row->g[j]) : dd_from(row->dy[j]);
+    row->u[j] = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? round_exactly(row->spec.dtype, value) : value;
+  }
+}
+
+/* r depends on each element x_j of the statistic by dr/dx_j = -(r^3 x_j)/k with eps inside the root, and by
+ * -(r^2 x_j)/(k rms) with eps outside. This is r^3/k or r^2/(k rms); 0 when the statistic is zero. */
+static dd slope_of_r(const vf_row *row, const vf_group *g) {
+  dd square = dd_multiply(g->r, g->r), k = dd_from((double)row->k);
+  if (g->rms.hi == 0) return dd_from(0);
+  if (row->spec.eps_place == RMS_EPS_INSIDE) return dd_divide(dd_multiply(square, g->r), k);
+  return dd_divide(dd_divide(square, g->rms), k);
+}
+
+/* dL/dx_j = u_j r + (dr/dx_j) * sum(u x) */
+static void rms_gradient(vf_row *row, vf_group *g, int64_t start) {
+  g->sum_ux = dd_from(0);
+  for (int64_t j = 0; j < row->width; j++)
+    g->sum_ux = dd_add(g->sum_ux, dd_multiply(row->u[start + j], scaled(row, g, start, j)));
+  dd factor = dd_multiply(g->sum_ux, slope_of_r(row, g));
+  for (int64_t j = 0; j < row->width; j++) {
+    dd value = dd_multiply(row->u[start + j], g->r);
+    if (row->in_stat[j]) value = dd_subtract(value, dd_multiply(factor, scaled(row, g, start, j)));
+    row->dx[start + j] = value;
+  }
+}
+
+/* With e = x - mean: dL/de_j = u_j r + (dr/de_j) * sum(u e), and dL/dx_j is that less its mean over the group. The
+ * slope's part has mean 0, since the e_j have. */
+static void layer_gradient(vf_row *row, vf_group *g, int64_t start) {
+  dd sum_ue = dd_from(0);
+  g->sum_u = g->sum_ux = dd_from(0);
+  for (int64_t j = 0; j < row->width; j++) {
+    dd e = dd_subtract(scaled(row, g, start, j), g->mean);
+    g->sum_u = dd_add(g->sum_u, row->u[start + j]);
+    g->sum_ux = dd_add(g->sum_ux, dd_multiply(row->u[start + j], row->h[start + j]));
+    sum_ue = dd_add(sum_ue, dd_multiply(row->u[start + j], e));
+  }
+  dd mean_u = dd_divide(g->sum_u, dd_from((double)row->width)), factor = dd_multiply(sum_ue, slope_of_r(row, g));
+  for (int64_t j = 0; j < row->width; j++) {
+    dd e = dd_subtract(scaled(row, g, start, j), g->mean);
+    dd value = dd_multiply(dd_subtract(row->u[start + j], mean_u), g->r);
+    row->dx[start + j] = dd_subtract(value, dd_multiply(factor, e));
+  }
+}
+
+void vf_oracle_backward(vf_row *row) {
+  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  normalise(row);
+  gradient_of_h(row);
+  for (int64_t i = 0; i < row->groups; i++) {
+    if (row->spec.kind == RMS_KIND_LAYER)
+      layer_gradient(row, &row->group[i], i * row->width);
+    else
+      rms_gradient(row, &row->group[i], i * row->width);
+  }
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    row->dx[j] = dd_scale(row->dx[j], -row->group[j / row->width].scale);
+    if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
+    if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));
+    row->dw[j] = dd_multiply(dd_from(row->dy[j]), row->q[j]);
+    if (before && vf_product_is_rounded(&row->spec)) row->dw[j] = round_exactly(row->spec.dtype, row->dw[j]);
+  }
+}

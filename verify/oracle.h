@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The oracle: every operation of the library from its mathematical definition, in double-double, one row at a time.
+ *
+ * A group is handled in units of 2^scale, a power of two near its largest element or the root of eps, so that nothing
+ * overflows or underflows on the way; the scale is put back at the end. Roundings that belong to the definition (the
+ * stored residual sum, g = weight + offset, rounding before the weight) are done exactly; no other rounding is. */
+#ifndef RMSNORM_VERIFY_ORACLE_H
+#define RMSNORM_VERIFY_ORACLE_H
+
+#include "dd.h"
+#include "rmsnorm.h"
+
+/* One group of one row. All but scale in units of 2^scale. */
+typedef struct vf_group {
+  int scale;
+  dd mean;    /* LayerNorm; 0 otherwise                                          */
+  dd m2;      /* sum of squares over the statistic's elements, centred: LayerNorm */
+  dd rms;     /* sqrt(m2 / k)                                                    */
+  dd r;       /* times 2^-scale is rstd                                          */
+  dd sum_ux;  /* RMS: sum of u*x; LayerNorm: sum of u*h                          */
+  dd sum_u;   /* LayerNorm: sum of u                                             */
+  double eps; /* in these units                                                  */
+} vf_group;
+
+/* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
+ * vf_bound_*). Arrays of cols elements; g, b, dy, dres, old: NULL where absent. */
+typedef struct vf_row {
+  rms_spec spec;          /* indices included               */
+  int64_t groups, width;  /* groups >= 1; cols / groups     */
+  int64_t k;              /* elements in the statistic      */
+  unsigned char *in_stat; /* width flags                    */
+  const double *x, *g, *b, *dy, *dres, *old;
+  vf_group *group; /* groups of them */
+  dd *h;           /* x*r or (x - mean)*r                                     */
+  dd *q;           /* h, rounded to the data type when rounding before        */
+  dd *u;           /* dy*g, rounded to the data type when rounding before     */
+  dd *y, *dx;      /* before the last rounding                                */
+  dd *dw;          /* this row's term of dweight                              */
+  double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error;
+  double *r_error, *mean_error; /* per group, of the true r and mean, before their last rounding */
+} vf_row;
+
+/* Allocates all arrays but the inputs. Returns 0 or -1. */
+int vf_row_create(vf_row *row, const rms_spec *spec);
+void vf_row_destroy(vf_row *row);
+
+/* g = weight + offset rounded to the arithmetic type; the stored sum of x and residual. Exactly as specified. */
+double vf_gain(const rms_spec *spec, double weight);
+double vf_residual_sum(const rms_spec *spec, double x, double residual);
+
+/* statistic: group[]. forward: h, q, y (after statistic). backward: h, q, u, dx, dw (after statistic). */
+void vf_oracle_statistic(vf_row *row);
+void vf_oracle_forward(vf_row *row);
+void vf_oracle_backward(vf_row *row);
+
+/* The rounding to the weight's product type P: the data type if weight and data share it, else none (see the header).
+ */
+int vf_product_is_rounded(const rms_spec *spec);
+
+#endif

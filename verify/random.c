@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * xoshiro256** seeded by splitmix64. */
+#include "random.h"
+
+static uint64_t splitmix(uint64_t *state) {
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static uint64_t rotate(uint64_t value, int count) {
+  return value << count | value >> (64 - count);
+}
+
+vf_random vf_random_start(uint64_t seed, uint64_t stream) {
+  vf_random random;
+  uint64_t state = seed;
+  state = splitmix(&state) ^ stream * 0xd1342543de82ef95u;
+  for (int i = 0; i < 4; i++)
+    random.state[i] = splitmix(&state);
+  return random;
+}
+
+uint64_t vf_random_bits(vf_random *random) {
+  uint64_t *s = random->state;
+  uint64_t result = rotate(s[1] * 5, 7) * 9, shifted = s[1] << 17;
+  s[2] ^= s[0];
+  s[3] ^= s[1];
+  s[1] ^= s[2];
+  s[0] ^= s[3];
+  s[2] ^= shifted;
+  s[3] = rotate(s[3], 45);
+  return result;
+}
+
+uint64_t vf_random_below(vf_random *random, uint64_t bound) {
+  return vf_random_bits(random) % bound;
+}
+
+double vf_random_uniform(vf_random *random) {
+  return (double)(vf_random_bits(random) >> 11) * 0x1p-53;
+}
+
+/* The sum of twelve uniform numbers: close enough to a normal one, and exact arithmetic on every machine. */
+double vf_random_normal(vf_random *random) {
+  uint64_t sum = 0;
+  for (int i = 0; i < 4; i++) {
+    uint64_t bits = vf_random_bits(random);
+    sum += (bits & 0x1fffff) + (bits >> 21 & 0x1fffff) + (bits >> 42 & 0x1fffff);
+  }
+  return ((double)sum + 6) * 0x1p-21 - 6;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ * One problem: run it, compare each output element with the oracle. */
+#include "run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "bounds.h"
+#include "number.h"
+
+/* ---- Comparing ------------------------------------------------------------------------------------------------------
+ */
+
+/* The correctly rounded end of an interval. */
+static double round_end(rms_dtype dtype, dd value) {
+  return dtype == RMS_F64 ? value.hi : vf_round(dtype, dd_to_odd(value));
+}
+
+/* `got` must lie between the rounded ends of exact - error .. exact + error: rounding is monotone. */
+static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, dd exact, double error) {
+  double got = where->got, low = round_end(dtype, dd_subtract(exact, dd_from(error)));
+  double high = round_end(dtype, dd_add(exact, dd_from(error)));
+  double distance = fabs(dd_subtract(dd_from(got), exact).hi);
+  double reach = fmax(fabs(dd_subtract(dd_from(high), exact).hi), fabs(dd_subtract(exact, dd_from(low)).hi));
+  int inside = !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
+  double share = got == exact.hi && exact.lo == 0 ? 0 : distance / reach;
+  if (!(reach < (double)INFINITY)) share = 0; /* the bound allows infinity; inside says the rest */
+  if (!inside && !(share > 1)) share = (double)INFINITY;
+  double ulp = isfinite(got) ? distance / vf_ulp(dtype, exact.hi) : inside ? 0 : (double)INFINITY;
+  result->elements++;
+  result->misses += !inside;
+  if (ulp > result->ulp) result->ulp = ulp;
+  if (share > result->share || result->worst.role == VF_ROLES) {
+    result->share = share;
+    result->worst = *where;
+    result->worst.expected = exact.hi;
+  }
+}
+
+static void compare_row(vf_result *result, const vf_case *c, vf_role role, int64_t outer, int64_t inner,
+                        const dd *exact, const double *error, double *buffer) {
+  if (!vf_has(c, role)) return;
+  const vf_tensor *t = &c->tensor[role];
+  vf_row_now(c, role, outer, inner, buffer);
+  for (int64_t j = 0; j < t->cols; j++) {
+    vf_worst where = {role, outer, inner, j, 0, buffer[j]};
+    compare(result, &where, t->dtype, exact[j], error[j]);
+  }
+}
+
+static void compare_statistics(vf_result *result, const vf_case *c, const vf_row *row, int64_t outer, int64_t inner) {
+  for (int64_t i = 0; i < row->groups; i++) {
+    const vf_group *g = &row->group[i];
+    int64_t at = (outer * c->problem.inner + inner) * row->groups + i;
+    vf_worst where = {VF_RSTD, outer, inner, i, 0, 0};
+    if (vf_has(c, VF_RSTD)) {
+      where.got = vf_load(c->tensor[VF_RSTD].dtype, c->tensor[VF_RSTD].data, at);
+      compare(result, &where, c->tensor[VF_RSTD].dtype, dd_scale(g->r, -g->scale), row->r_error[i]);
+    }
+    if (vf_has(c, VF_MEAN)) {
+      where.role = VF_MEAN;
+      where.got = vf_load(c->tensor[VF_MEAN].dtype, c->tensor[VF_MEAN].data, at);
+      compare(result, &where, c->tensor[VF_MEAN].dtype, dd_scale(g->mean, g->scale), row->mean_error[i]);
+    }
+  }
+}
+
+/* ---- A walk over the rows -------------------------------------------------------------------------------------------
+ */
+
+/* Column sums of one weight row (one per inner index with per-head weights). */
+typedef struct column {
+  dd sum;
+  double error, magnitude;
+} column;
+
+enum { BUFFERS = 8 };
+
+typedef struct walk {
+  vf_case c;
+  rms_spec spec;
+  vf_row row;
+  double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old dx, got, zeros, spare */
+  column *dweight, *dbias; /* inner x cols, or cols */
+} walk;
+
+static int walk_open(walk *w) {
+  size_t cols = (size_t)w->spec.cols, weights = cols * (size_t)(w->spec.weight_per_inner ? w->c.problem.inner : 1);
+  int ok = vf_row_create(&w->row, &w->spec) == 0;
+  for (int i = 0; i < BUFFERS; i++)
+    ok &= (w->buffer[i] = calloc(cols, sizeof(double))) != NULL;
+  ok &= (w->dweight = calloc(weights, sizeof(column))) != NULL;
+  ok &= (w->dbias = calloc(weights, sizeof(column))) != NULL;
+  return ok ? 0 : -1;
+}
+
+static void walk_close(walk *w) {
+  vf_row_destroy(&w->row);
+  for (int i = 0; i < BUFFERS; i++)
+    free(w->buffer[i]);
+  free(w->dweight);
+  free(w->dbias);
+}
+
+static const double *load_row(walk *w, vf_role role, int64_t outer, int64_t inner, int buffer) {
+  if (!vf_has(&w->c, role)) return NULL;
+  vf_row_before(&w->c, role, outer, inner, w->buffer[buffer]);
+  return w->buffer[buffer];
+}
+
+static void load_gain(walk *w, int64_t inner) {
+  int64_t weight_row = w->spec.weight_per_inner ? inner : 0;
+  w->row.g = load_row(w, VF_WEIGHT, 0, weight_row, 2);
+  for (int64_t j = 0; w->row.g && j < w->spec.cols; j++)
+    w->buffer[2][j] = vf_gain(&w->spec, w->buffer[2][j]);
+}
+
+static void forward_row(walk *w, int64_t outer, int64_t inner, vf_result *result) {
+  w->row.x = load_row(w, VF_X, outer, inner, 0);
+  const double *residual = load_row(w, VF_RESIDUAL, outer, inner, 1);
+  load_gain(w, inner);
+  w->row.b = load_row(w, VF_BIAS, 0, w->spec.weight_per_inner ? inner : 0, 3);
+  dd *sum = w->row.u; /* a forward has no other use for it */
+  for (int64_t j = 0; residual && j < w->spec.cols; j++)
+    sum[j] = dd_from(w->buffer[0][j] = vf_residual_sum(&w->spec, w->buffer[0][j], residual[j]));
+  vf_oracle_statistic(&w->row);
+  vf_oracle_forward(&w->row);
+  vf_bound_forward(&w->row);
+  compare_row(result, &w->c, VF_Y, outer, inner, w->row.y, w->row.y_error, w->buffer[5]);
+  compare_row(result, &w->c, VF_SUM, outer, inner, sum, w->buffer[6], w->buffer[5]);
+  compare_statistics(result, &w->c, &w->row, outer, inner);
+}
+
+static void add_to_columns(walk *w, int64_t inner) {
+  int64_t start = w->spec.weight_per_inner ? inner * w->spec.cols : 0;
+  for (int64_t j = 0; j < w->spec.cols; j++) {
+    column *dw = &w->dweight[start + j], *db = &w->dbias[start + j];
+    dw->sum = dd_add(dw->sum, w->row.dw[j]);
+    dw->error += w->row.dw_error[j];
+    dw->magnitude += fabs(w->row.dw[j].hi);
+    db->sum = dd_add(db->sum, dd_from(w->row.dy[j]));
+    db->magnitude += fabs(w->row.dy[j]);
+  }
+}
+
+static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
+  w->row.x = load_row(w, VF_X, outer, inner, 0);
+  w->row.dres = load_row(w, VF_DRESIDUAL, outer, inner, 1);
+  load_gain(w, inner);
+  w->row.dy = load_row(w, VF_DY, outer, inner, 3);
+  w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VF_DX, outer, inner, 4) : NULL;
+}
+
+static void backward_row(walk *w, int64_t outer, int64_t inner, vf_result *result) {
+  load_backward_row(w, outer, inner);
+  vf_oracle_statistic(&w->row);
+  vf_oracle_backward(&w->row);
+  vf_bound_backward(&w->row);
+  add_to_columns(w, inner);
+  compare_row(result, &w->c, VF_DX, outer, inner, w->row.dx, w->row.dx_error, w->buffer[5]);
+  compare_row(result, &w->c, VF_DS, outer, inner, w->row.dx, w->row.dx_error, w->buffer[5]);
+}
+
+static void compare_columns(walk *w, vf_role role, const column *columns, int accumulate, vf_result *result) {
+  if (!vf_has(&w->c, role)) return;
+  const vf_tensor *t = &w->c.tensor[role];
+  int64_t rows = w->c.problem.outer * (w->spec.weight_per_inner ? 1 : w->c.problem.inner);
+  for (int64_t h = 0; h < t->inner; h++) {
+    if (accumulate) vf_row_before(&w->c, role, 0, h, w->buffer[4]);
+    for (int64_t j = 0; j < t->cols; j++) {
+      const column *s = &columns[h * t->cols + j];
+      double error = vf_bound_column(&w->spec, rows, s->error, s->magnitude);
+      w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->buffer[4][j])) : s->sum;
+      w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->buffer[4][j])) : error;
+    }
+    compare_row(result, &w->c, role, 0, h, w->row.dw, w->row.dw_error, w->buffer[5]);
+  }
+}
+
+static void compare_all(walk *w, vf_result *result) {
+  const vf_problem *p = &w->c.problem;
+  for (int64_t i = 0; i < p->outer; i++)
+    for (int64_t h = 0; h < p->inner; h++)
+      if (p->backward)
+        backward_row(w, i, h, result);
+      else
+        forward_row(w, i, h, result);
+  compare_columns(w, VF_DWEIGHT, w->dweight, p->accumulate & RMS_ACCUMULATE_DWEIGHT, result);
+  compare_columns(w, VF_DBIAS, w->dbias, p->accumulate & RMS_ACCUMULATE_DBIAS, result);
+}
+
+/* ---- Running --------------------------------------------------------------------------------------------------------
+ */
+
+/* The saved statistics of a backward problem: correctly rounded, as a forward writes them up to its error bound. */
+static void save_statistics(walk *w) {
+  const vf_problem *p = &w->c.problem;
+  for (int64_t i = 0; i < p->outer; i++)
+    for (int64_t h = 0; h < p->inner; h++) {
+      w->row.x = load_row(w, VF_X, i, h, 0);
+      vf_oracle_statistic(&w->row);
+      for (int64_t g = 0; g < w->row.groups; g++) {
+        const vf_group *group = &w->row.group[g];
+        int64_t at = (i * p->inner + h) * w->row.groups + g;
+        const vf_tensor *rstd = &w->c.tensor[VF_RSTD], *mean = &w->c.tensor[VF_MEAN];
+        vf_store(rstd->dtype, rstd->data, at, ldexp(group->r.hi, -group->scale));
+        if (vf_has(&w->c, VF_MEAN)) vf_store(mean->dtype, mean->data, at, ldexp(group->mean.hi, group->scale));
+      }
+    }
+  vf_case_keep(&w->c, VF_RSTD);
+  if (vf_has(&w->c, VF_MEAN)) vf_case_keep(&w->c, VF_MEAN);
+}
+
+static vf_memory memory_of(const vf_case *c) {
+  vf_memory memory = {.count = 0};
+  for (vf_role role = 0; role < VF_ROLES; role++)
+    if (vf_has(c, role) && c->tensor[role].shared_with == role)
+      memory.block[memory.count++] = (vf_block){c->tensor[role].block, c->tensor[role].block_bytes};
+  return memory;
+}
+
+static rms_status run_forward(const walk *w, const vf_backend *b) {
+  vf_memory memory = memory_of(&w->c);
+  rms_forward_args args = vf_case_forward_args(&w->c);
+  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
+  if (!stats) return b->forward(b, &memory, &w->spec, &args);
+  rms_status status = b->stats(b, &memory, &w->spec, &args, stats);
+  return status == RMS_OK ? b->apply(b, &memory, &w->spec, &args, stats) : status;
+}
+
+/* The split backward needs the statistics that rms_stats makes from what was normalised: a forward whose x is that. A
+ * residual sum in a wider type is taken as the residual beside an x of zeros, which adds up to it exactly. */
+static rms_status run_backward_statistics(walk *w, const vf_backend *b) {
+  vf_memory memory = memory_of(&w->c);
+  rms_backward_args backward = vf_case_backward_args(&w->c);
+  rms_forward_args args = {.outer = backward.outer, .inner = backward.inner, .x = backward.x};
+  const vf_tensor *x = &w->c.tensor[VF_X];
+  char *zeros = NULL;
+  if (x->dtype != w->spec.dtype) {
+    zeros = calloc(1, x->block_bytes);
+    if (!zeros) return RMS_E_MEMORY;
+    memory.block[memory.count++] = (vf_block){zeros, x->block_bytes};
+    args.residual = backward.x;
+    args.x.data = zeros;
+  }
+  rms_status status = b->stats(b, &memory, &w->spec, &args, (rms_stat *)(void *)w->c.tensor[VF_STATS].data);
+  free(zeros);
+  return status;
+}
+
+static rms_status run_backward(walk *w, const vf_backend *b) {
+  const vf_problem *p = &w->c.problem;
+  if (p->outputs & (VF_OUT_DW | VF_OUT_DB) &&
+      vf_case_add_workspace(&w->c, b->backward_workspace(b, &w->spec, p->outer, p->inner)))
+    return RMS_E_MEMORY;
+  if (vf_has(&w->c, VF_RSTD)) save_statistics(w);
+  vf_memory memory = memory_of(&w->c);
+  rms_backward_args args = vf_case_backward_args(&w->c);
+  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
+  rms_grad_sum *sums = (rms_grad_sum *)(void *)w->c.tensor[VF_GRAD_SUMS].data;
+  if (!stats) return b->backward(b, &memory, &w->spec, &args);
+  rms_status status = run_backward_statistics(w, b);
+  if (status == RMS_OK) status = b->backward_stats(b, &memory, &w->spec, &args, stats, sums);
+  return status == RMS_OK ? b->backward_apply(b, &memory, &w->spec, &args, stats, sums) : status;
+}
+
+static void judge(vf_result *result, const walk *w) {
+  const vf_worst *at = &result->worst;
+  result->spoiled = vf_case_spoiled(&w->c);
+  result->failed = result->misses > 0 || result->spoiled != VF_ROLES;
+  if (result->spoiled != VF_ROLES)
+    snprintf(result->message, sizeof result->message, "wrote where it must not: %s", vf_role_name(result->spoiled));
+  else if (result->misses > 0)
+    snprintf(result->message, sizeof result->message,
+             "%" PRId64 " of %" PRId64 " elements outside the bound; worst %s[%" PRId64 "][%" PRId64 "][%" PRId64
+             "]: got %.9g, exact %.9g, %.3g of the bound",
+             result->misses, result->elements, vf_role_name(at->role), at->outer, at->inner, at->column, at->got,
+             at->expected, result->share);
+}
+
+static void run_case(walk *w, const vf_backend *backend, vf_result *result) {
+  result->status = w->c.problem.backward ? run_backward(w, backend) : run_forward(w, backend);
+  if (result->status == RMS_E_UNSUPPORTED) {
+    result->refused = 1;
+    snprintf(result->message, sizeof result->message, "%s", rms_status_string(result->status));
+  } else if (result->status != RMS_OK) {
+    result->failed = 1;
+    snprintf(result->message, sizeof result->message, "status %d: %s", (int)result->status,
+             rms_status_string(result->status));
+  } else {
+    compare_all(w, result);
+    judge(result, w);
+  }
+}
+
+int vf_run(const vf_problem *problem, const vf_backend *backend, vf_result *result) {
+  walk w = {.spec = problem->spec};
+  const char *why;
+  *result = (vf_result){.spoiled = VF_ROLES, .worst.role = VF_ROLES};
+  if (backend->prepare(backend, problem, &why)) {
+    result->refused = 1;
+    snprintf(result->message, sizeof result->message, "%s", why);
+    backend->finish(backend);
+    return 0;
+  }
+  if (vf_case_create(&w.c, problem, result->message, sizeof result->message)) {
+    result->refused = 1;
+  } else {
+    w.spec = vf_case_spec(&w.c);
+    if (walk_open(&w) == 0)
+      run_case(&w, backend, result);
+    else
+      result->refused = 1, snprintf(result->message, sizeof result->message, "out of memory");
+    walk_close(&w);
+    vf_case_destroy(&w.c);
+  }
+  backend->finish(backend);
+  return !result->failed && !result->refused;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ * The default problems. */
+#include "suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+  F32 = 1 << RMS_F32,
+  F64 = 1 << RMS_F64,
+  HALF = 1 << RMS_BF16 | 1 << RMS_F16,
+  ALL = F32 | F64 | HALF,
+  NARROW = F32 | HALF
+};
+
+static const vf_template templates[] = {
+    {"RMSNorm", "rms:fwd:%s:3x%s:out=y+stats", 1, ALL},
+    {"RMSNorm", "rms:fwd:%s:3x%s:w=none:inplace", 1, ALL},
+    {"RMSNorm", "rms:fwd:%s:3x%s:w=f32:bias:pad=3:data=lognormal", 1, ALL},
+    {"RMSNorm", "rms:fwd:%s:3x%s:bias:data=cauchy:split:out=y+stats", 1, ALL},
+    {"RMSNorm", "rms:fwd:%s:3x%s:off=1:eps=1e-5:data=exact", 1, ALL},
+    {"RMSNorm", "rms:fwd:%s:3x%s:epsout:eps=1e-8:out=y+stats", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:5x%s:bias", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:5x%s:recompute:pad=1:data=lognormal", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:5x%s:w=none:inplace:data=cauchy", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:5x%s:w=f32:off=1:grad=same:split:bias", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:5x%s:epsout:recompute:bias:acc", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:200x%s:w=f32:out=dw+db:bias", 1, ALL},
+    {"round before weight", "rms:fwd:%s:3x%s:round=before:bias", 1, ALL},
+    {"round before weight", "rms:fwd:%s:3x%s:round=before:w=f32:bias", 1, ALL},
+    {"round before weight", "rms:fwd:%s:3x%s:round=before:w=none", 1, ALL},
+    {"round before weight gradient", "rms:bwd:%s:5x%s:round=before:bias:grad=f32", 1, NARROW},
+    {"round before weight gradient", "rms:bwd:%s:5x%s:round=before:w=f32:recompute", 1, ALL},
+    {"pRMSNorm", "prms:fwd:%s:3x%s:p=0.0625:out=y+stats", 1, ALL},
+    {"pRMSNorm", "prms:fwd:%s:3x%s:p=0.3:idx:bias", 1, ALL},
+    {"pRMSNorm gradient", "prms:bwd:%s:5x%s:p=0.25", 1, ALL},
+    {"pRMSNorm gradient", "prms:bwd:%s:5x%s:p=0.3:idx:recompute:bias", 1, ALL},
+    {"pRMSNorm gradient", "prms:bwd:%s:5x%s:p=0.5:epsout:eps=1e-3:split", 1, ALL},
+    {"LayerNorm", "layer:fwd:%s:3x%s:bias:out=y+stats", 1, ALL},
+    {"LayerNorm", "layer:fwd:%s:3x%s:w=none:data=hugemean:out=y+stats", 1, ALL},
+    {"LayerNorm", "layer:fwd:%s:3x%s:w=f32:bias:data=lognormal:split", 1, ALL},
+    {"LayerNorm", "layer:fwd:%s:3x%s:epsout:off=1:inplace", 1, ALL},
+    {"LayerNorm gradient", "layer:bwd:%s:5x%s:bias", 1, ALL},
+    {"LayerNorm gradient", "layer:bwd:%s:5x%s:recompute:w=none:data=hugemean", 1, ALL},
+    {"LayerNorm gradient", "layer:bwd:%s:5x%s:bias:epsout:split:acc:w=f32", 1, ALL},
+    {"LayerNorm gradient", "layer:bwd:%s:5x%s:round=before:bias:inplace", 1, ALL},
+    {"residual", "rms:fwd:%s:3x%s:res:out=y+sum+stats", 1, ALL},
+    {"residual", "rms:fwd:%s:3x%s:res:inplace:data=lognormal", 1, ALL},
+    {"residual", "rms:fwd:%s:3x%s:res=f32:pad=2", 1, HALF},
+    {"residual", "layer:fwd:%s:3x%s:res:bias", 1, ALL},
+    {"residual", "prms:fwd:%s:3x%s:res=f32:p=0.3:idx:split", 1, HALF},
+    {"residual gradient", "rms:bwd:%s:5x%s:res:dres", 1, ALL},
+    {"residual gradient", "rms:bwd:%s:5x%s:res=f32:dres:out=dx+ds+dw:recompute", 1, HALF},
+    {"residual gradient", "layer:bwd:%s:5x%s:res:dres:bias:acc", 1, ALL},
+    {"residual gradient", "layer:bwd:%s:5x%s:res=f32:dres:out=ds:split", 1, HALF},
+    {"groups and heads", "rms:fwd:%s:2x%s:groups=3:bias:out=y+stats", 3, ALL},
+    {"groups and heads", "layer:fwd:%s:2x3x%s:perhead:bias:pad=5", 1, ALL},
+    {"groups and heads", "prms:fwd:%s:2x%s:groups=2:p=0.4:res", 2, ALL},
+    {"groups and heads gradient", "rms:bwd:%s:4x%s:groups=3:recompute:bias", 3, ALL},
+    {"groups and heads gradient", "rms:bwd:%s:5x3x%s:perhead:bias:pad=4", 1, ALL},
+    {"groups and heads gradient", "layer:bwd:%s:4x2x%s:groups=2:perhead:bias:acc", 2, ALL},
+    {"end of the range", "rms:fwd:%s:3x%s:data=huge", 1, ALL},
+    {"end of the range", "rms:fwd:%s:3x%s:data=tiny", 1, ALL},
+    {"end of the range", "rms:fwd:%s:3x%s:data=tiny:eps=0", 1, ALL},
+    {"end of the range", "layer:fwd:%s:3x%s:data=huge:bias", 1, ALL},
+    {"end of the range", "layer:fwd:%s:3x%s:data=tiny", 1, ALL},
+    {"end of the range gradient", "rms:bwd:%s:5x%s:data=huge:recompute", 1, ALL},
+    {"end of the range gradient", "rms:bwd:%s:5x%s:data=tiny:recompute", 1, ALL},
+    {"end of the range gradient", "layer:bwd:%s:5x%s:data=huge:bias:recompute", 1, ALL},
+    {"end of the range gradient", "layer:bwd:%s:5x%s:data=tiny:bias:recompute", 1, ALL},
+    {"threads", "rms:fwd:%s:130x%s:threads=3", 1, ALL},
+    {"threads gradient", "rms:bwd:%s:200x%s:threads=3:bias", 1, ALL},
+};
+
+static const int64_t short_sizes[] = {1, 33, 128, 257};
+static const int64_t full_sizes[] = {1,  2,   15,  16,  17,  31,   32,   33,   63,  64,
+                                     65, 100, 127, 128, 129, 1000, 4095, 4096, 4097};
+
+const vf_template *vf_suite_templates(int *count) {
+  *count = (int)(sizeof templates / sizeof *templates);
+  return templates;
+}
+
+const int64_t *vf_suite_sizes(int full, int *count) {
+  *count = (int)(full ? sizeof full_sizes / sizeof *full_sizes : sizeof short_sizes / sizeof *short_sizes);
+  return full ? full_sizes : short_sizes;
+}
+
+/* The two places of a template, filled by hand: a format that is not a literal cannot be checked by the compiler. */
+static void fill_template(const char *text, const char *first, const char *second, char *out, size_t size) {
+  size_t used = 0;
+  const char *next = first;
+  for (; *text && used + 1 < size; text++) {
+    if (text[0] == '%' && text[1] == 's') {
+      used += (size_t)snprintf(out + used, size - used, "%s", next);
+      next = second;
+      text++;
+    } else {
+      out[used++] = *text;
+    }
+  }
+  out[used] = '\0';
+}
+
+int vf_suite_problem(const vf_template *t, rms_dtype dtype, int64_t cols, vf_problem *problem) {
+  char text[VF_TEXT_MAX], size[24], message[256];
+  if (!(t->types >> dtype & 1)) return 0;
+  snprintf(size, sizeof size, "%lld", (long long)(cols * t->multiple));
+  fill_template(t->text, vf_dtype_name(dtype), size, text, sizeof text);
+  if (vf_problem_parse(text, problem, message, sizeof message)) {
+    fprintf(stderr, "rmsnorm: %s: %s\n", text, message);
+    abort();
+  }
+  return 1;
+}
