@@ -30,9 +30,7 @@ static const struct subcommand {
     {"check", cmd_check, "every operation on this machine against an exact oracle"},
 #endif
     {"bench", cmd_bench, "speed of every operation against a plain copy of the same bytes"},
-#ifdef RMSNORM_HAVE_APPLY
     {"apply", cmd_apply, "normalise NumPy files, forward or backward"},
-#endif
     {"lab", lab_main, "the experiments of the RMSNorm paper"},
 };
 enum { SUBCOMMAND_COUNT = sizeof SUBCOMMANDS / sizeof SUBCOMMANDS[0] };

@@ -4,48 +4,65 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One read and one write, or several read in blocks that stay in the first-level cache. */
 static void copy_memcpy(const copy_streams *s, size_t begin, size_t end) {
   memcpy((char *)s->writes[0] + begin, (const char *)s->reads[0] + begin, end - begin);
 }
 
-static uint64_t mix_words(const char *from, size_t bytes) {
+static volatile uint64_t portable_sink; /* reads that are stored nowhere end here, so that they are done */
+
+static void read_words(const char *from, size_t bytes) {
   uint64_t mixed = 0, word;
   for (size_t i = 0; i + sizeof word <= bytes; i += sizeof word) {
     memcpy(&word, from + i, sizeof word);
     mixed ^= word;
   }
-  return mixed;
+  portable_sink = mixed;
 }
 
-static volatile uint64_t portable_sink;
+/* In place: memcpy would do nothing. */
+static void rewrite_words(char *data, size_t bytes) {
+  volatile uint64_t *words = (volatile uint64_t *)(void *)data;
+  for (size_t i = 0; i < bytes / sizeof *words; i++)
+    words[i] = words[i];
+}
 
 /* Any mix on any machine: blocks of a page, so that the streams advance together. */
 static void copy_portable(const copy_streams *s, size_t begin, size_t end) {
   enum { BLOCK = 4096 };
   for (size_t at = begin; at < end; at += BLOCK) {
     size_t bytes = end - at < BLOCK ? end - at : BLOCK;
-    for (int i = 0; i < s->write_count; i++)
-      memmove((char *)s->writes[i] + at, (const char *)s->reads[i < s->read_count ? i : s->read_count - 1] + at, bytes);
+    for (int i = 0; i < s->write_count; i++) {
+      const char *from = s->reads[i < s->read_count ? i : s->read_count - 1];
+      if (from == s->writes[i])
+        rewrite_words((char *)s->writes[i] + at, bytes);
+      else
+        memcpy((char *)s->writes[i] + at, from + at, bytes);
+    }
     for (int i = s->write_count; i < s->read_count; i++)
-      portable_sink = mix_words((const char *)s->reads[i] + at, bytes);
+      read_words((const char *)s->reads[i] + at, bytes);
   }
 }
 
+#ifdef RMSNORM_BENCH_X86
 static int aligned_for_streaming(const copy_streams *s) {
   for (int i = 0; i < s->write_count; i++)
     if ((uintptr_t)s->writes[i] % 64) return 0;
   return 1;
 }
+#endif
+
+static int in_place(const copy_streams *s) {
+  for (int i = 0; i < s->write_count && i < s->read_count; i++)
+    if (s->reads[i] == s->writes[i]) return 1;
+  return 0;
+}
 
 int copy_methods(const copy_streams *streams, copy_method *methods) {
-  int count = 0, streamable = aligned_for_streaming(streams);
-  (void)streamable;
-  if (streams->read_count == 1 && streams->write_count == 1 && streams->reads[0] != streams->writes[0])
+  int count = 0;
+  if (streams->read_count == 1 && streams->write_count == 1 && !in_place(streams))
     methods[count++] = (copy_method){"memcpy", copy_memcpy};
-  else
-    methods[count++] = (copy_method){"portable", copy_portable};
 #ifdef RMSNORM_BENCH_X86
+  int streamable = aligned_for_streaming(streams);
   if (__builtin_cpu_supports("avx2")) {
     methods[count++] = (copy_method){"avx2", copy_avx2};
     if (streamable) methods[count++] = (copy_method){"avx2-nt", copy_avx2_stream};
@@ -55,6 +72,7 @@ int copy_methods(const copy_streams *streams, copy_method *methods) {
     if (streamable) methods[count++] = (copy_method){"avx512-nt", copy_avx512_stream};
   }
 #endif
+  if (count == 0) methods[count++] = (copy_method){"portable", copy_portable};
   return count;
 }
 

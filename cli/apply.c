@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rmsnorm apply: read NumPy files -> check them against each other -> run the operation -> write NumPy files. */
+#include "cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "npy.h"
+#include "problem.h"
+#include "rmsnorm.h"
+
+typedef struct apply_options {
+  const char *input, *output;
+  const char *kind, *rounding;
+  const char *weight, *bias, *residual, *residual_out, *rstd, *mean;
+  const char *dy, *dweight, *dbias, *dresidual;
+  double eps, p, weight_offset;
+  int64_t k, groups, threads;
+  int eps_outside;
+} apply_options;
+
+typedef struct apply_job {
+  const apply_options *options;
+  npy_array x, weight, bias, residual, dy, dresidual;        /* inputs; data = NULL: not given   */
+  npy_array y, residual_out, rstd, mean, dx, dweight, dbias; /* outputs; data = NULL: not wanted */
+  rms_spec spec;
+  int64_t outer, inner;
+  void *workspace;
+  size_t workspace_bytes;
+} apply_job;
+
+static const double UNSET = -1e308; /* no option value may be this */
+
+static const char EXAMPLES[] =
+    "  rmsnorm apply x.npy -o y.npy --weight w.npy --eps 1e-6\n"
+    "  rmsnorm apply x.npy -o y.npy --kind layer --weight w.npy --bias b.npy --eps 1e-5\n"
+    "  rmsnorm apply x.npy -o y.npy --weight w.npy --weight-offset 1                      Gemma\n"
+    "  rmsnorm apply x.npy -o y.npy --weight w.npy --rounding before                      Llama\n"
+    "  rmsnorm apply x.npy -o y.npy --p 0.0625                                            pRMSNorm\n"
+    "  rmsnorm apply x.npy -o y.npy --residual r.npy --residual-out s.npy\n"
+    "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
+
+static const char NOTES[] =
+    "The last axis is normalised; any axes may stand before it. Types: float32, float64, float16 and bfloat16 as "
+    "ml_dtypes\n"
+    "stores it (read it back with numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy, with "
+    "--backward\n"
+    "that of DY.npy; dweight and dbias that of the weight; rstd and mean are float32, for float64 data float64.\n"
+    "The weight has the shape of the last axis, or of the last two: one weight per head. It may be float32 for any "
+    "data.\n"
+    "With --backward, IN.npy is what was normalised: the forward's input or its residual sum.\n"
+    "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
+    "'-' is standard input or output. An output may be one of the inputs. Outputs are written whole or not at all.\n";
+
+/* ---- Options
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static int read_kind(const apply_options *o, rms_spec *spec) {
+  static const char *const words[] = {"rms", "layer", NULL};
+  if (strcmp(o->kind, "rms") == 0) return CLI_OK;
+  if (strcmp(o->kind, "layer") != 0) {
+    const char *near = vf_nearest_word(o->kind, words);
+    return cli_error("--kind", "'%s' is neither rms nor layer%s%s%s", o->kind, near ? "; did you mean '" : "",
+                     near ? near : "", near ? "'?" : "");
+  }
+  spec->kind = RMS_KIND_LAYER;
+  if (o->p != UNSET) return cli_error("--p", "belongs to --kind rms");
+  if (o->k != INT64_MIN) return cli_error("--k", "belongs to --kind rms");
+  return CLI_OK;
+}
+
+static int read_numbers(const apply_options *o, rms_spec *spec) {
+  spec->eps = o->eps != UNSET ? o->eps : spec->kind == RMS_KIND_LAYER ? 1e-5 : 1e-6;
+  if (!(spec->eps >= 0) || isinf(spec->eps))
+    return cli_error("--eps", "%g is not a finite number of at least 0", o->eps);
+  if (!isfinite(o->weight_offset)) return cli_error("--weight-offset", "%g is not a finite number", o->weight_offset);
+  if (o->p != UNSET && !(o->p > 0 && o->p <= 1)) return cli_error("--p", "%g is outside (0, 1]", o->p);
+  if (o->p != UNSET && o->k != INT64_MIN) return cli_error("--p", "contradicts --k");
+  if (o->k != INT64_MIN && o->k < 1) return cli_error("--k", "%lld is below 1", (long long)o->k);
+  if (o->groups < 1) return cli_error("--groups", "%lld is below 1", (long long)o->groups);
+  if (o->threads < 1 || o->threads > 1024)
+    return cli_error("--threads", "%lld is outside 1..1024", (long long)o->threads);
+  spec->weight_offset = o->weight_offset;
+  spec->groups = o->groups;
+  spec->eps_place = o->eps_outside ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  if (strcmp(o->rounding, "before") == 0)
+    spec->rounding = RMS_ROUND_BEFORE_WEIGHT;
+  else if (strcmp(o->rounding, "after") != 0)
+    return cli_error("--rounding", "'%s' is neither after nor before", o->rounding);
+  return CLI_OK;
+}
+
+static int check_combination(const apply_options *o, const rms_spec *spec) {
+  if (o->mean && spec->kind != RMS_KIND_LAYER) return cli_error("--mean", "belongs to --kind layer");
+  if (o->residual_out && !o->residual) return cli_error("--residual-out", "needs --residual");
+  if (!o->dy) {
+    if (!o->output) return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
+    const char *name = o->dweight ? "--dweight" : o->dbias ? "--dbias" : o->dresidual ? "--dresidual" : NULL;
+    return name ? cli_error(name, "needs --backward DY.npy") : CLI_OK;
+  }
+  if (!o->output && !o->dweight && !o->dbias)
+    return cli_error(NULL, "--backward needs an output: -o DX.npy, --dweight DW.npy or --dbias DB.npy");
+  if (o->residual) return cli_error("--residual", "contradicts --backward: give the residual sum as IN.npy");
+  if (o->bias) return cli_error("--bias", "has no part in --backward; --dbias DB.npy is its gradient");
+  const char *name = o->rstd ? "--rstd" : o->mean ? "--mean" : NULL;
+  return name ? cli_error(name, "is an output of the forward") : CLI_OK;
+}
+
+/* ---- Inputs
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+static int read_array(const char *path, npy_array *array) {
+  char reason[256];
+  if (!path || npy_read(path, array, reason, sizeof reason) == 0) return CLI_OK;
+  return cli_error(strcmp(path, "-") == 0 ? "standard input" : path, "%s", reason);
+}
+
+static int read_inputs(apply_job *job) {
+  const apply_options *o = job->options;
+  const char *paths[] = {o->input, o->weight, o->bias, o->residual, o->dy, o->dresidual};
+  npy_array *arrays[] = {&job->x, &job->weight, &job->bias, &job->residual, &job->dy, &job->dresidual};
+  int standard = 0;
+  for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    standard += paths[i] && strcmp(paths[i], "-") == 0;
+    if (standard > 1) return cli_error("standard input", "named for two inputs");
+    if (read_array(paths[i], arrays[i]) != CLI_OK) return CLI_BAD;
+  }
+  return CLI_OK;
+}
+
+static int same_shape(const npy_array *a, const npy_array *b) {
+  return a->dims == b->dims && memcmp(a->shape, b->shape, (size_t)a->dims * sizeof *a->shape) == 0;
+}
+
+/* A tensor of the shape of x, of the type `own` or `other`. */
+static int check_tensor(const apply_job *job, const char *path, const npy_array *array, rms_dtype own,
+                        rms_dtype other) {
+  char shape[512], wanted[512];
+  if (!path) return CLI_OK;
+  if (!same_shape(array, &job->x)) {
+    npy_shape_text(array, shape, sizeof shape);
+    npy_shape_text(&job->x, wanted, sizeof wanted);
+    return cli_error(path, "its shape is %s, that of %s is %s", shape, job->options->input, wanted);
+  }
+  if (array->dtype == own || array->dtype == other) return CLI_OK;
+  return cli_error(path, "its type is %s, it must be %s%s%s", vf_dtype_name(array->dtype), vf_dtype_name(own),
+                   own == other ? "" : " or ", own == other ? "" : vf_dtype_name(other));
+}
+
+/* The weight or bias: the last axis, or the last two (one weight per head). */
+static int check_params(apply_job *job, const char *path, const npy_array *array) {
+  const npy_array *x = &job->x;
+  char shape[512], wanted[512];
+  if (!path) return CLI_OK;
+  int per_head = array->dims == 2 && x->dims >= 2 && array->shape[0] == x->shape[x->dims - 2];
+  if (!(array->dims == 1 || per_head) || array->shape[array->dims - 1] != job->spec.cols) {
+    npy_shape_text(array, shape, sizeof shape);
+    npy_shape_text(x, wanted, sizeof wanted);
+    return cli_error(path, "its shape is %s: not the last axis, nor the last two, of %s %s", shape, job->options->input,
+                     wanted);
+  }
+  if (array->dtype != job->spec.dtype && array->dtype != RMS_F32)
+    return cli_error(path, "its type is %s, it must be %s%s", vf_dtype_name(array->dtype),
+                     vf_dtype_name(job->spec.dtype), job->spec.dtype == RMS_F32 ? "" : " or f32");
+  job->spec.weight_per_inner = per_head;
+  job->spec.weight_dtype = array->dtype;
+  return CLI_OK;
+}
+
+static int check_width(apply_job *job) {
+  const apply_options *o = job->options;
+  const npy_array *x = &job->x;
+  rms_spec *spec = &job->spec;
+  if (x->dims == 0) return cli_error(o->input, "a single number has no axis to normalise");
+  spec->cols = x->shape[x->dims - 1];
+  if (spec->cols == 0) return cli_error(o->input, "the last axis has width 0");
+  if (spec->cols % spec->groups)
+    return cli_error(o->input, "its width of %lld does not divide into %lld groups", (long long)spec->cols,
+                     (long long)spec->groups);
+  int64_t width = spec->cols / spec->groups;
+  if (o->k > width)
+    return cli_error(o->input, "k = %lld is more than its width of %lld", (long long)o->k, (long long)width);
+  if (o->k != INT64_MIN) spec->partial = o->k;
+  if (o->p != UNSET) spec->partial = rms_partial_count(width, o->p);
+  return CLI_OK;
+}
+
+/* Wider residuals go with 16-bit data only. */
+static rms_dtype residual_choice(rms_dtype dtype) {
+  return dtype == RMS_F64 ? RMS_F64 : RMS_F32;
+}
+
+static int check_inputs(apply_job *job) {
+  const apply_options *o = job->options;
+  rms_spec *spec = &job->spec;
+  if (check_width(job) != CLI_OK) return CLI_BAD;
+  rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
+  spec->dtype = spec->weight_dtype = spec->residual_dtype = type;
+  if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
+  if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;
+  if (o->residual) spec->residual_dtype = job->residual.dtype;
+  if (o->dy && check_tensor(job, o->input, &job->x, type, wide) != CLI_OK) return CLI_BAD;
+  if (o->dy && job->x.dtype != type) spec->residual_dtype = wide;
+  rms_dtype sum_type = spec->residual_dtype;
+  if (check_tensor(job, o->dresidual, &job->dresidual, sum_type, job->x.dtype == type ? wide : sum_type) != CLI_OK)
+    return CLI_BAD;
+  if (o->dresidual) spec->residual_dtype = job->dresidual.dtype;
+  if (check_params(job, o->weight, &job->weight) != CLI_OK) return CLI_BAD;
+  if (check_params(job, o->bias, &job->bias) != CLI_OK) return CLI_BAD;
+  if (o->weight && o->bias && (job->weight.dtype != job->bias.dtype || !same_shape(&job->weight, &job->bias)))
+    return cli_error(o->bias, "its type or shape is not that of %s", o->weight);
+  spec->grad_dtype = spec->weight_dtype;
+  job->inner = spec->weight_per_inner ? job->x.shape[job->x.dims - 2] : 1;
+  job->outer = job->inner > 0 ? job->x.count / spec->cols / job->inner : 0;
+  if (job->inner == 0) job->inner = 1;
+  return CLI_OK;
+}
+
+/* ---- Outputs
+ * --------------------------------------------------------------------------------------------------------------- */
+
+static int create_outputs(apply_job *job) {
+  const apply_options *o = job->options;
+  const npy_array *x = &job->x;
+  rms_dtype type = job->spec.dtype, stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
+  int64_t stat_shape[NPY_DIMS_MAX];
+  int stat_dims = x->dims - 1, param_dims = job->spec.weight_per_inner ? 2 : 1;
+  const int64_t *param_shape = x->shape + x->dims - param_dims;
+  memcpy(stat_shape, x->shape, sizeof stat_shape);
+  if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
+  int failed = 0;
+  if (o->output) failed |= npy_create(o->dy ? &job->dx : &job->y, type, x->dims, x->shape);
+  if (o->residual_out) failed |= npy_create(&job->residual_out, job->spec.residual_dtype, x->dims, x->shape);
+  if (o->rstd) failed |= npy_create(&job->rstd, stat_type, stat_dims, stat_shape);
+  if (o->mean) failed |= npy_create(&job->mean, stat_type, stat_dims, stat_shape);
+  if (o->dweight) failed |= npy_create(&job->dweight, job->spec.grad_dtype, param_dims, param_shape);
+  if (o->dbias) failed |= npy_create(&job->dbias, job->spec.grad_dtype, param_dims, param_shape);
+  if (o->dweight || o->dbias) {
+    job->workspace_bytes = rms_backward_workspace(&job->spec, job->outer, job->inner);
+    job->workspace = aligned_alloc(64, (job->workspace_bytes + 63) / 64 * 64);
+    failed |= !job->workspace;
+  }
+  return failed ? cli_error(o->input, "not enough memory") : CLI_OK;
+}
+
+static int write_outputs(const apply_job *job) {
+  const apply_options *o = job->options;
+  const npy_output all[] = {{o->output, o->dy ? &job->dx : &job->y},
+                            {o->residual_out, &job->residual_out},
+                            {o->rstd, &job->rstd},
+                            {o->mean, &job->mean},
+                            {o->dweight, &job->dweight},
+                            {o->dbias, &job->dbias}};
+  npy_output wanted[NPY_OUTPUTS_MAX];
+  int count = 0;
+  char reason[256];
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    if (all[i].path) wanted[count++] = all[i];
+  int failed = npy_write_all(wanted, count, reason, sizeof reason);
+  if (failed < 0) return CLI_OK;
+  return cli_error(strcmp(wanted[failed].path, "-") == 0 ? "standard output" : wanted[failed].path, "%s", reason);
+}
+
+static rms_status run_forward(const apply_job *job, const rms_executor *executor) {
+  const rms_forward_args args = {.outer = job->outer,
+                                 .inner = job->inner,
+                                 .x = {.data = job->x.data},
+                                 .residual = {.data = job->residual.data},
+                                 .weight = job->weight.data,
+                                 .bias = job->bias.data,
+                                 .y = {.data = job->y.data},
+                                 .residual_out = {.data = job->residual_out.data},
+                                 .rstd = job->rstd.data,
+                                 .mean = job->mean.data};
+  return rms_forward(&job->spec, &args, executor);
+}
+
+static rms_status run_backward(const apply_job *job, const rms_executor *executor) {
+  const rms_backward_args args = {.outer = job->outer,
+                                  .inner = job->inner,
+                                  .dy = {.data = job->dy.data},
+                                  .x = {.data = job->x.data},
+                                  .x_is_sum = job->x.dtype != job->spec.dtype,
+                                  .dresidual = {.data = job->dresidual.data},
+                                  .weight = job->weight.data,
+                                  .dx = {.data = job->dx.data},
+                                  .dweight = job->dweight.data,
+                                  .dbias = job->dbias.data,
+                                  .workspace = job->workspace,
+                                  .workspace_bytes = job->workspace_bytes};
+  return rms_backward(&job->spec, &args, executor);
+}
+
+static int run_operation(const apply_job *job) {
+  const apply_options *o = job->options;
+  rms_pool *pool = NULL;
+  rms_executor executor = {0};
+  if (o->threads > 1) {
+    if (rms_pool_create(&pool, (int)o->threads) != RMS_OK)
+      return cli_error("--threads", "cannot start %lld threads", (long long)o->threads);
+    executor = rms_pool_executor(pool);
+  }
+  rms_status status = o->dy ? run_backward(job, pool ? &executor : NULL) : run_forward(job, pool ? &executor : NULL);
+  rms_pool_destroy(pool);
+  if (status == RMS_E_ISA) return cli_error("RMSNORM_ISA", "%s", rms_status_string(status));
+  return status == RMS_OK ? CLI_OK : cli_error(o->input, "%s", rms_status_string(status));
+}
+
+/* ---- The command
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static int run_job(apply_job *job) {
+  int code = read_inputs(job);
+  if (code == CLI_OK) code = check_inputs(job);
+  if (code == CLI_OK) code = create_outputs(job);
+  if (code == CLI_OK) code = run_operation(job);
+  if (code == CLI_OK) code = write_outputs(job);
+  return code;
+}
+
+static void free_job(apply_job *job) {
+  npy_array *arrays[] = {&job->x,  &job->weight, &job->bias, &job->residual, &job->dy,    &job->dresidual,   &job->y,
+                         &job->dx, &job->rstd,   &job->mean, &job->dweight,  &job->dbias, &job->residual_out};
+  for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+    npy_free(arrays[i]);
+  free(job->workspace);
+}
+
+int cmd_apply(int argc, char **argv) {
+  apply_options o = {
+      .kind = "rms", .rounding = "after", .eps = UNSET, .p = UNSET, .k = INT64_MIN, .groups = 1, .threads = 1};
+  const cli_option table[] = {
+      {"output", 'o', CLI_STRING, &o.output, "OUT.npy", "y; with --backward dx"},
+      {"kind", 0, CLI_STRING, &o.kind, "rms|layer", "RMSNorm (default) or LayerNorm"},
+      {"weight", 0, CLI_STRING, &o.weight, "W.npy", "multiply by this weight"},
+      {"bias", 0, CLI_STRING, &o.bias, "B.npy", "add this bias"},
+      {"eps", 0, CLI_REAL, &o.eps, "E", "default 1e-6 for rms, 1e-5 for layer"},
+      {"eps-outside", 0, CLI_FLAG, &o.eps_outside, NULL, "add eps to the root instead of under it"},
+      {"p", 0, CLI_REAL, &o.p, "P", "pRMSNorm: the first P of a row, 0 < P <= 1, enter the statistic"},
+      {"k", 0, CLI_INT, &o.k, "K", "pRMSNorm: the first K elements enter the statistic"},
+      {"groups", 0, CLI_INT, &o.groups, "G", "normalise each row as G independent groups"},
+      {"weight-offset", 0, CLI_REAL, &o.weight_offset, "O", "multiply by weight + O"},
+      {"rounding", 0, CLI_STRING, &o.rounding, "after|before",
+       "round once, after the weight (default), or also before it"},
+      {"residual", 0, CLI_STRING, &o.residual, "R.npy", "normalise IN + R"},
+      {"residual-out", 0, CLI_STRING, &o.residual_out, "S.npy", "write IN + R"},
+      {"rstd", 0, CLI_STRING, &o.rstd, "R.npy", "write 1/sqrt(mean square + eps) of each row"},
+      {"mean", 0, CLI_STRING, &o.mean, "M.npy", "layer: write the mean of each row"},
+      {"backward", 0, CLI_STRING, &o.dy, "DY.npy", "compute gradients: DY is that of the output"},
+      {"dresidual", 0, CLI_STRING, &o.dresidual, "D.npy", "backward: add this gradient of the residual sum to dx"},
+      {"dweight", 0, CLI_STRING, &o.dweight, "DW.npy", "backward: write the gradient of the weight"},
+      {"dbias", 0, CLI_STRING, &o.dbias, "DB.npy", "backward: write the gradient of the bias"},
+      {"threads", 0, CLI_INT, &o.threads, "N", "default 1; the result does not depend on it"},
+      {0}};
+  const cli_command command = {"apply",
+                               "IN.npy -o OUT.npy [OPTION...]",
+                               "Runs RMSNorm, pRMSNorm or LayerNorm, forward or backward, on NumPy files.",
+                               EXAMPLES,
+                               table,
+                               NOTES};
+  int code = cli_parse(&command, &argc, argv);
+  if (code >= 0) return code;
+  if (argc == 0) return cli_error(NULL, "apply needs an input file; see 'rmsnorm apply --help'");
+  if (argc > 1) return cli_error(NULL, "apply takes one input file: '%s' is one too many", argv[1]);
+  o.input = argv[0];
+  apply_job job = {.options = &o};
+  if (read_kind(&o, &job.spec) != CLI_OK || read_numbers(&o, &job.spec) != CLI_OK) return CLI_BAD;
+  if (check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
+  code = run_job(&job);
+  free_job(&job);
+  return code;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rmsnorm check: every operation on this machine against the oracle, on every usable instruction set. */
+#include "cli.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+#include "suite.h"
+
+enum { DTYPES = 4, MOST_ISAS = 8, MOST_FAILURES = 20 };
+
+/* One cell of the table: an operation for a data type. */
+typedef struct cell {
+  int64_t problems, elements, failures;
+  double ulp, share;
+} cell;
+
+typedef struct failure {
+  char problem[VF_TEXT_MAX], message[256];
+} failure;
+
+typedef struct check {
+  const vf_backend *backend;
+  const char *isas[MOST_ISAS]; /* "" alone: a device without a choice */
+  int isa_count;
+  int64_t problems, elements, failure_count;
+  failure failures[MOST_FAILURES]; /* the first ones */
+} check;
+
+/* ---- What to run ----------------------------------------------------------------------------------------------------
+ */
+
+static int choose_isas(check *c, const char *isa) {
+  if (isa && !rms_isa_usable(isa))
+    return cli_error("--isa", "'%s' is not an instruction set that this CPU can run", isa);
+  if (isa) {
+    c->isas[c->isa_count++] = isa;
+    return -1;
+  }
+  for (int i = 0; i < rms_isa_count() && c->isa_count < MOST_ISAS; i++)
+    if (rms_isa_usable(rms_isa_name(i))) c->isas[c->isa_count++] = rms_isa_name(i);
+  return -1;
+}
+
+static int choose_device(check *c, const char *device, const char *isa) {
+  if (strcmp(device, "cpu") == 0) {
+    c->backend = vf_backend_cpu();
+    return choose_isas(c, isa);
+  }
+  if (strcmp(device, "cuda") != 0) return cli_error("--device", "'%s' is neither cpu nor cuda", device);
+  if (isa) return cli_error("--isa", "belongs to the device cpu");
+  const char *why = "this build has no CUDA library";
+#ifdef RMSNORM_HAVE_CUDA_BACKEND
+  c->backend = vf_backend_cuda(&why);
+#endif
+  if (!c->backend) return cli_error("--device", "cuda: %s", why);
+  c->isas[c->isa_count++] = "";
+  return -1;
+}
+
+/* ---- Running --------------------------------------------------------------------------------------------------------
+ */
+
+static void keep_failure(check *c, const vf_problem *problem, const char *message) {
+  if (c->failure_count < MOST_FAILURES) {
+    failure *f = &c->failures[c->failure_count];
+    vf_problem_print(problem, f->problem, sizeof f->problem);
+    snprintf(f->message, sizeof f->message, "%s", message);
+  }
+  c->failure_count++;
+}
+
+/* Runs the problem on one instruction set and counts it. */
+static vf_result run_one(check *c, const vf_problem *problem, cell *into) {
+  vf_result result;
+  int well = vf_run(problem, c->backend, &result);
+  if (result.refused && c->isas[0][0] == '\0') return result; /* a device may lack what a CPU has */
+  into->problems++;
+  into->elements += result.elements;
+  if (result.ulp > into->ulp) into->ulp = result.ulp;
+  if (result.share > into->share) into->share = result.share;
+  if (!well) {
+    into->failures++;
+    keep_failure(c, problem, result.message);
+  }
+  c->problems++;
+  c->elements += result.elements;
+  return result;
+}
+
+static void run_template(check *c, const vf_template *t, int full, cell *row) {
+  int size_count;
+  const int64_t *sizes = vf_suite_sizes(full, &size_count);
+  for (int isa = 0; isa < c->isa_count; isa++)
+    for (int dtype = 0; dtype < DTYPES; dtype++)
+      for (int s = 0; s < size_count; s++) {
+        vf_problem problem;
+        if (!vf_suite_problem(t, (rms_dtype)dtype, sizes[s], &problem)) continue;
+        strcpy(problem.isa, c->isas[isa]);
+        run_one(c, &problem, &row[dtype]);
+      }
+}
+
+/* ---- Reports --------------------------------------------------------------------------------------------------------
+ */
+
+static void print_cell(const cell *cells) {
+  for (int i = 0; i < DTYPES; i++) {
+    char text[32] = "-";
+    if (cells[i].problems) snprintf(text, sizeof text, "%.3g (%.0f%%)", cells[i].ulp, 100 * cells[i].share);
+    printf("  %14s%s", text, cells[i].failures ? "!" : " ");
+  }
+  putchar('\n');
+}
+
+static void print_heading(const check *c) {
+  if (c->isas[0][0]) {
+    printf("Instruction sets:");
+    for (int i = 0; i < c->isa_count; i++)
+      printf(" %s", c->isas[i]);
+    for (int i = 0; i < rms_isa_count(); i++)
+      if (!rms_isa_usable(rms_isa_name(i))) printf(" (%s: not on this CPU)", rms_isa_name(i));
+    putchar('\n');
+  }
+  printf("Largest error in ulp of the output, and as a share of its bound:\n%-29s", "");
+  for (int i = 0; i < DTYPES; i++)
+    printf("  %14s ", vf_dtype_name((rms_dtype)i));
+  putchar('\n');
+}
+
+static void print_json_cell(int *first, const char *operation, rms_dtype dtype, const cell *x) {
+  if (!x->problems) return;
+  printf("%s\n    {\"operation\": ", *first ? "" : ",");
+  cli_json_string(stdout, operation);
+  printf(", \"dtype\": \"%s\", \"problems\": %" PRId64 ", \"elements\": %" PRId64 ", \"failures\": %" PRId64
+         ", \"max_ulp\": %.9g, \"max_share\": %.9g}",
+         vf_dtype_name(dtype), x->problems, x->elements, x->failures, x->ulp < 1e300 ? x->ulp : 1e300,
+         x->share < 1e300 ? x->share : 1e300);
+  *first = 0;
+}
+
+static void print_json_end(const check *c) {
+  printf("\n  ],\n  \"problems\": %" PRId64 ",\n  \"elements\": %" PRId64 ",\n  \"failures\": [", c->problems,
+         c->elements);
+  for (int64_t i = 0; i < c->failure_count && i < MOST_FAILURES; i++) {
+    printf("%s\n    {\"problem\": ", i ? "," : "");
+    cli_json_string(stdout, c->failures[i].problem);
+    printf(", \"message\": ");
+    cli_json_string(stdout, c->failures[i].message);
+    putchar('}');
+  }
+  printf("%s],\n  \"passed\": %s\n}\n", c->failure_count ? "\n  " : "", c->failure_count ? "false" : "true");
+}
+
+static void print_json_start(const check *c) {
+  printf("{\n  \"device\": \"%s\",\n  \"isas\": [", c->backend->name);
+  for (int i = 0; i < c->isa_count && c->isas[i][0]; i++)
+    printf("%s\"%s\"", i ? ", " : "", c->isas[i]);
+  printf("],\n  \"results\": [");
+}
+
+static void print_failures(const check *c) {
+  const char *device = c->isas[0][0] ? "" : "--device cuda ";
+  for (int64_t i = 0; i < c->failure_count && i < MOST_FAILURES; i++)
+    printf("MISS %s\n  %s\n  repeat: rmsnorm check %s%s\n", c->failures[i].problem, c->failures[i].message, device,
+           c->failures[i].problem);
+  if (c->failure_count > MOST_FAILURES) printf("and %" PRId64 " more\n", c->failure_count - MOST_FAILURES);
+}
+
+/* ---- The two ways to be called --------------------------------------------------------------------------------------
+ */
+
+static void check_suite(check *c, int full, int json, int quiet) {
+  int count, first = 1;
+  const vf_template *templates = vf_suite_templates(&count);
+  if (json)
+    print_json_start(c);
+  else if (!quiet)
+    print_heading(c);
+  for (int i = 0; i < count;) {
+    const char *operation = templates[i].operation;
+    cell row[DTYPES] = {{0}};
+    cli_progress(operation);
+    for (; i < count && strcmp(templates[i].operation, operation) == 0; i++)
+      run_template(c, &templates[i], full, row);
+    cli_progress(NULL);
+    if (!json && !quiet) {
+      printf("%-29s", operation);
+      print_cell(row);
+    }
+    for (int dtype = 0; json && dtype < DTYPES; dtype++)
+      print_json_cell(&first, operation, (rms_dtype)dtype, &row[dtype]);
+  }
+}
+
+static void check_problem(check *c, vf_problem problem, int json, int quiet, int *first) {
+  int chosen = problem.isa[0] != '\0' || c->isas[0][0] == '\0';
+  for (int i = 0; i < (chosen ? 1 : c->isa_count); i++) {
+    cell one = {0};
+    char text[VF_TEXT_MAX];
+    if (!chosen) strcpy(problem.isa, c->isas[i]);
+    vf_problem_print(&problem, text, sizeof text);
+    vf_result result = run_one(c, &problem, &one);
+    if (result.refused && one.problems == 0) keep_failure(c, &problem, result.message);
+    if (json)
+      print_json_cell(first, text, problem.spec.dtype, &one);
+    else if (!quiet)
+      printf("%-4s %s  %.3g ulp, %.3g of the bound (worst: %s)\n", result.failed || result.refused ? "MISS" : "ok",
+             text, result.ulp, result.share,
+             result.worst.role < VF_ROLES ? vf_role_name(result.worst.role) : "nothing");
+  }
+}
+
+/* All problems are read before the first one runs. */
+static int check_named(check *c, int count, char **texts, int json, int quiet) {
+  int first = 1;
+  vf_problem *problems = calloc((size_t)count, sizeof *problems);
+  if (!problems) return cli_error(NULL, "out of memory");
+  for (int i = 0; i < count; i++) {
+    char message[256];
+    int bad = vf_problem_parse(texts[i], &problems[i], message, sizeof message);
+    if (!bad && problems[i].isa[0] && !rms_isa_usable(problems[i].isa)) {
+      snprintf(message, sizeof message, "'%s' is not an instruction set that this CPU can run", problems[i].isa);
+      bad = 1;
+    }
+    if (bad) {
+      free(problems);
+      return cli_error(texts[i], "%s", message);
+    }
+  }
+  if (json) print_json_start(c);
+  for (int i = 0; i < count; i++)
+    check_problem(c, problems[i], json, quiet, &first);
+  free(problems);
+  return CLI_OK;
+}
+
+int cmd_check(int argc, char **argv) {
+  int is_short = 0, json = 0, quiet = 0;
+  const char *isa = NULL, *device = "cpu";
+  const cli_option options[] = {
+      {"short", 0, CLI_FLAG, &is_short, NULL, "fewer sizes: about a second"},
+      {"json", 0, CLI_FLAG, &json, NULL, "the results as one JSON object"},
+      {"isa", 0, CLI_STRING, &isa, "NAME", "this instruction set only (default: every usable one)"},
+      {"device", 0, CLI_STRING, &device, "cpu|cuda", "where to run (default: cpu)"},
+      {"quiet", 'q', CLI_FLAG, &quiet, NULL, "print misses only"},
+      {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
+  const cli_command command = {
+      .name = "check",
+      .usage = "[PROBLEM...] [OPTION...]",
+      .summary =
+          "Runs operations on this machine and compares every output element with a double-double oracle and the\n"
+          "error bound derived for it. Without a PROBLEM: every operation, data type and many sizes.",
+      .examples = "  rmsnorm check --short\n"
+                  "  rmsnorm check rms:bwd:bf16:512x4096:bias layer:fwd:f32:7x1000:data=hugemean\n"
+                  "  rmsnorm check --isa scalar --json > check.json\n",
+      .options = options,
+      .notes = "A PROBLEM is KIND:DIR:DTYPE:SHAPE[:OPTION...], e.g. rms:fwd:f32:8192x4096:w=f32:bias\n"
+               "  KIND rms, prms, layer   DIR fwd, bwd   DTYPE f32, f64, bf16, f16   SHAPE [OUTERx]ROWSxCOLS\n"
+               "  options: w=none|same|f32 bias off=V eps=V epsout round=before groups=G k=K p=P idx perhead\n"
+               "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats|dx+ds+dw+db grad=same|f32\n"
+               "           pad=N inplace split seed=N isa=NAME threads=N\n"
+               "           data=normal|lognormal|cauchy|hugemean|tiny|huge|exact\n"
+               "An error of many ulp is no miss where terms cancel: the share of the bound decides.\n"
+               "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
+  int code = cli_parse(&command, &argc, argv);
+  if (code >= 0) return code;
+  check *c = calloc(1, sizeof *c);
+  if (!c) return cli_error(NULL, "out of memory");
+  code = choose_device(c, device, isa);
+  if (code < 0) code = CLI_OK;
+  if (code == CLI_OK && argc > 0)
+    code = check_named(c, argc, argv, json, quiet);
+  else if (code == CLI_OK)
+    check_suite(c, !is_short, json, quiet);
+  if (code == CLI_OK && json) print_json_end(c);
+  if (code == CLI_OK && !json) print_failures(c);
+  if (code == CLI_OK && !json && !quiet)
+    printf("%" PRId64 " problems, %" PRId64 " elements, %" PRId64 " missed\n", c->problems, c->elements,
+           c->failure_count);
+  if (code == CLI_OK && c->failure_count) code = CLI_FAILED;
+  free(c);
+  return code;
+}
