@@ -8,10 +8,6 @@
 #include "machine.h"
 #include "rmsnorm.h"
 
-#ifdef RMSNORM_HAVE_CUDA
-#include "info_cuda.h"
-#endif
-
 static void print_json(const machine *m, double bandwidth) {
   const char *active = rms_isa_active();
   printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());

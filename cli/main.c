@@ -26,9 +26,7 @@ static const struct subcommand {
   const char *summary;
 } SUBCOMMANDS[] = {
     {"info", cmd_info, "this machine and this build: CPU, instruction sets, caches, bandwidth"},
-#ifdef RMSNORM_HAVE_CHECK
     {"check", cmd_check, "every operation on this machine against an exact oracle"},
-#endif
     {"bench", cmd_bench, "speed of every operation against a plain copy of the same bytes"},
     {"apply", cmd_apply, "normalise NumPy files, forward or backward"},
     {"lab", lab_main, "the experiments of the RMSNorm paper"},
