@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ * Problem strings: read, written, refused. */
+#include <string.h>
+#include "harness.h"
+#include "problem.h"
+#include "suite.h"
+
+static int same(const vf_problem *a, const vf_problem *b) {
+  char first[VF_TEXT_MAX], second[VF_TEXT_MAX];
+  vf_problem_print(a, first, sizeof first);
+  vf_problem_print(b, second, sizeof second);
+  return strcmp(first, second) == 0 && a->outer == b->outer && a->inner == b->inner && a->outputs == b->outputs &&
+         a->accumulate == b->accumulate && a->seed == b->seed;
+}
+
+static void returns_to_itself(const char *text, const char *canonical) {
+  vf_problem first = {0}, second = {0};
+  char message[256] = "", printed[VF_TEXT_MAX];
+  t_context("%s", text);
+  if (!T_EQ_INT(0, vf_problem_parse(text, &first, message, sizeof message))) return;
+  T_EQ_INT((int)strlen(canonical), vf_problem_print(&first, printed, sizeof printed));
+  T_EQ_STR(canonical, printed);
+  if (!T_EQ_INT(0, vf_problem_parse(printed, &second, message, sizeof message))) return;
+  T_CHECK(same(&first, &second));
+}
+
+static void round_trips(void) {
+  static const char *const pairs[][2] = {
+      {"rms:fwd:f32:8192x4096", "rms:fwd:f32:8192x4096"},
+      {"rms:fwd:f32:1x5:w=same:eps=1e-6:seed=1:threads=1:groups=1:pad=0:data=normal", "rms:fwd:f32:1x5"},
+      {"layer:bwd:bf16:2x3x4:perhead:bias:acc", "layer:bwd:bf16:2x3x4:bias:perhead:acc=dx+dw+db"},
+      {"layer:fwd:f32:7x1x9:perhead", "layer:fwd:f32:7x1x9:perhead"},
+      {"prms:fwd:f16:3x100:p=0.07", "prms:fwd:f16:3x100:k=7"},
+      {"prms:fwd:f16:3x100:k=100:idx", "prms:fwd:f16:3x100:k=100:idx"},
+      {"rms:fwd:f64:1x3:eps=0.1:off=0.30000000000000004:epsout",
+       "rms:fwd:f64:1x3:off=0.30000000000000004:eps=0.1:epsout"},
+      {"rms:bwd:f16:2x6:w=f32:grad=same:out=dw+dx:recompute:pad=3", "rms:bwd:f16:2x6:w=f32:grad=same:recompute:pad=3"},
+      {"rms:bwd:f16:2x6:res=f32:dres:out=ds+dx:acc=dx", "rms:bwd:f16:2x6:res=f32:dres:out=dx+ds:acc=dx"},
+      {"rms:bwd:f32:2x6:w=none:out=dx:split:threads=7:isa=avx2", "rms:bwd:f32:2x6:w=none:split:isa=avx2:threads=7"},
+      {"rms:fwd:bf16:9x8:round=before:res:out=y:inplace:seed=77:data=cauchy",
+       "rms:fwd:bf16:9x8:res:round=before:out=y:inplace:data=cauchy:seed=77"},
+      {"rms:fwd:f32:9223372036854775807x9223372036854775807", "rms:fwd:f32:9223372036854775807x9223372036854775807"},
+      {"rms:fwd:f32:0x4", "rms:fwd:f32:0x4"},
+  };
+  for (size_t i = 0; i < T_COUNT(pairs); i++)
+    returns_to_itself(pairs[i][0], pairs[i][1]);
+}
+
+static void suite_round_trips(void) {
+  int templates, sizes;
+  const vf_template *t = vf_suite_templates(&templates);
+  const int64_t *size = vf_suite_sizes(1, &sizes);
+  for (int i = 0; i < templates; i++)
+    for (int dtype = 0; dtype < 4; dtype++) {
+      vf_problem problem, again;
+      char text[VF_TEXT_MAX], message[256];
+      if (!vf_suite_problem(&t[i], (rms_dtype)dtype, size[i % sizes], &problem)) continue;
+      vf_problem_print(&problem, text, sizeof text);
+      t_context("%s", text);
+      if (!T_EQ_INT(0, vf_problem_parse(text, &again, message, sizeof message))) continue;
+      T_CHECK(same(&problem, &again));
+    }
+}
+
+static void refused(const char *text, const char *reason) {
+  vf_problem problem, before;
+  char message[256] = "";
+  memset(&problem, 0x5a, sizeof problem);
+  before = problem;
+  t_context("%s", text);
+  T_EQ_INT(-1, vf_problem_parse(text, &problem, message, sizeof message));
+  T_EQ_STR(reason, message);
+  T_EQ_BYTES(&before, &problem, sizeof problem);
+}
+
+static void bad_ones(void) {
+  refused("", "unknown kind ''; one of: rms, prms, layer");
+  refused("layr:fwd:f32:1x1", "unknown kind 'layr'; did you mean 'layer'?");
+  refused("rms", "the direction is missing; a problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]");
+  refused("rms:fwd:f32", "the shape is missing; a problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]");
+  refused("rms:fwdd:f32:1x1", "unknown direction 'fwdd'; did you mean 'fwd'?");
+  refused("rms:fwd:fp16:1x1", "unknown data type 'fp16'; did you mean 'f16'?");
+  refused("rms:fwd:f32:16", "bad shape '16': need ROWSxCOLS or OUTERxINNERxCOLS");
+  refused("rms:fwd:f32:1x2x3x4", "bad shape '1x2x3x4': need ROWSxCOLS or OUTERxINNERxCOLS");
+  refused("rms:fwd:f32:1x0", "bad size '0': need a whole number from 1");
+  refused("rms:fwd:f32:-1x4", "bad size '-1': need a whole number from 0");
+  refused("rms:fwd:f32:1x9223372036854775808", "bad size '9223372036854775808': need a whole number from 1");
+  refused("rms:fwd:f32:1x4:bais", "unknown option 'bais'; did you mean 'bias'?");
+  refused("rms:fwd:f32:1x4:bias=1", "option 'bias' takes no value");
+  refused("rms:fwd:f32:1x4:eps", "option 'eps' needs a value: eps=...");
+  refused("rms:fwd:f32:1x4:eps=nan", "bad eps 'nan': need a finite number of at least 0");
+  refused("rms:fwd:f32:1x4:eps=-1", "bad eps '-1': need a finite number of at least 0");
+  refused("rms:fwd:f32:1x4:w=f16", "unknown weight type 'f16'; did you mean 'f32'?");
+  refused("rms:fwd:f32:1x4:k=2", "k=, p= and idx belong to prms");
+  refused("prms:fwd:f32:1x4", "prms needs k=K or p=P");
+  refused("prms:fwd:f32:1x4:k=5", "k=5 is more than the columns of a group");
+  refused("prms:fwd:f32:1x4:k=0", "bad k '0': need a whole number from 1");
+  refused("prms:fwd:f32:1x4:p=0", "bad p '0': need 0 < p <= 1");
+  refused("prms:fwd:f32:1x4:p=1.5", "bad p '1.5': need 0 < p <= 1");
+  refused("prms:fwd:f32:1x4:k=1:p=0.5", "k= and p= contradict each other");
+  refused("rms:fwd:f32:1x4:groups=3", "groups=3 does not divide 4 columns");
+  refused("rms:fwd:f64:1x4:res=f32", "res=f32 is not offered for f64 data");
+  refused("rms:fwd:f32:1x4:out=dx", "out=: dx, ds, dw and db belong to bwd");
+  refused("rms:fwd:f32:1x4:out=stats", "out=: a forward problem always writes y");
+  refused("rms:fwd:f32:1x4:out=y+sum", "out=sum needs res");
+  refused("rms:fwd:f32:1x4:dres", "dres, recompute, acc and grad belong to bwd");
+  refused("rms:bwd:f32:1x4:out=y", "out=: y, sum and stats belong to fwd");
+  refused("rms:bwd:f32:1x4:out=dx:acc=dw", "acc= names an output that out= does not have");
+  refused("rms:bwd:f32:1x4:acc=ds", "acc= takes dx, dw and db only");
+  refused("rms:bwd:f32:1x4:acc:inplace", "inplace and acc of dx contradict each other");
+  refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
+  refused("rms:bwd:f32:1x4:",
+          "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
+          "perhead, recompute, acc, out, grad, pad, inplace, split, data, seed, isa, threads");
+}
+
+static void overlong(void) {
+  char text[2 * VF_TEXT_MAX];
+  memset(text, 'a', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  refused(text, "the problem string is too long");
+}
+
+static const t_case cases[] = {{"round_trips", round_trips},
+                               {"suite_round_trips", suite_round_trips},
+                               {"bad_ones", bad_ones},
+                               {"overlong", overlong}};
+
+int main(int argc, char **argv) {
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}
