@@ -24,7 +24,7 @@ typedef struct vf_backend vf_backend;
 struct vf_backend {
   const char *name;
   void *ctx;
-  /* NULL and a message in *why if this backend cannot take the problem, e.g. an instruction set it does not have. */
+  /* 0, or -1 with a reason in *why if this backend cannot take the problem. finish() follows in both cases. */
   int (*prepare)(const vf_backend *self, const vf_problem *problem, const char **why);
   void (*finish)(const vf_backend *self);
   size_t (*backward_workspace)(const vf_backend *self, const rms_spec *spec, int64_t outer, int64_t inner);
@@ -44,5 +44,9 @@ struct vf_backend {
 
 /* The library on this CPU: the problem's instruction set and threads. One problem at a time. */
 const vf_backend *vf_backend_cpu(void);
+
+/* The CUDA library on the current device, or NULL with a reason in *why. Defined beside that library, in builds that
+ * have it. */
+const vf_backend *vf_backend_cuda(const char **why);
 
 #endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Many rows and long rows, where sums in the data type or in one f32 chain fail. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "harness.h"
+#include "number.h"
+#include "run.h"
+
+static void check_everywhere(const char *text) {
+  t_isas isas = t_usable_isas();
+  vf_problem problem;
+  char message[256];
+  t_context("%s", text);
+  if (!T_EQ_INT(0, vf_problem_parse(text, &problem, message, sizeof message))) return;
+  for (int i = 0; i < isas.count; i++) {
+    vf_result result;
+    snprintf(problem.isa, sizeof problem.isa, "%s", isas.name[i]);
+    vf_run(&problem, vf_backend_cpu(), &result);
+    t_context("%s:isa=%s: %s", text, isas.name[i], result.message);
+    T_EQ_INT(0, result.failed + result.refused);
+    T_CHECK(result.elements > 0);
+  }
+}
+
+/* 65536 rows of dy = 1 in bf16: dbias is 65536. Summed in bf16 it would stop at 256. */
+static void ones(rms_kind kind) {
+  enum { ROWS = 65536, COLS = 3 };
+  static uint16_t x[ROWS * COLS], dy[ROWS * COLS], dbias[COLS];
+  rms_spec spec = {.cols = COLS, .eps = 1e-6, .kind = kind, .dtype = RMS_BF16, .weight_dtype = RMS_BF16};
+  spec.residual_dtype = spec.grad_dtype = RMS_BF16;
+  for (int64_t i = 0; i < ROWS * COLS; i++) {
+    vf_store(RMS_BF16, x, i, (double)(i % 7) - 3);
+    vf_store(RMS_BF16, dy, i, 1);
+  }
+  size_t bytes = rms_backward_workspace(&spec, ROWS, 1), rounded = (bytes + 63) / 64 * 64;
+  void *workspace = aligned_alloc(64, rounded);
+  if (!T_CHECK(workspace != NULL)) return;
+  rms_backward_args args = {
+      .outer = ROWS, .x.data = x, .dy.data = dy, .dbias = dbias, .workspace = workspace, .workspace_bytes = bytes};
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  for (int j = 0; j < COLS; j++)
+    T_EQ_F64(65536.0, vf_load(RMS_BF16, dbias, j));
+  free(workspace);
+}
+
+static void sums_of_ones(void) {
+  ones(RMS_KIND_RMS);
+  ones(RMS_KIND_LAYER);
+}
+
+static void many_rows(void) {
+  check_everywhere("layer:bwd:bf16:65536x8:bias:out=dw+db");
+  check_everywhere("rms:bwd:bf16:65536x8:bias:out=dw+db:grad=f32");
+  check_everywhere("rms:bwd:f32:20000x9:bias:out=dw+db:threads=2");
+  check_everywhere("rms:bwd:f64:5000x3x5:perhead:bias:out=dw+db:acc");
+}
+
+static void long_rows(void) {
+  check_everywhere("rms:fwd:f32:1x1000001:out=y+stats");
+  check_everywhere("layer:fwd:f32:1x300007:data=hugemean:out=y+stats");
+  check_everywhere("layer:bwd:bf16:1x300007:bias");
+  check_everywhere("prms:bwd:f16:1x300007:p=0.0625:recompute");
+}
+
+static const t_case cases[] = {{"sums_of_ones", sums_of_ones}, {"many_rows", many_rows}, {"long_rows", long_rows}};
+
+int main(int argc, char **argv) {
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}
