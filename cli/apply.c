@@ -121,12 +121,13 @@ static int read_inputs(apply_job *job) {
   const apply_options *o = job->options;
   const char *paths[] = {o->input, o->weight, o->bias, o->residual, o->dy, o->dresidual};
   npy_array *arrays[] = {&job->x, &job->weight, &job->bias, &job->residual, &job->dy, &job->dresidual};
+  const size_t count = sizeof paths / sizeof paths[0];
   int standard = 0;
-  for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+  for (size_t i = 0; i < count; i++)
     standard += paths[i] && strcmp(paths[i], "-") == 0;
-    if (standard > 1) return cli_error("standard input", "named for two inputs");
+  if (standard > 1) return cli_error("standard input", "named for two inputs");
+  for (size_t i = 0; i < count; i++)
     if (read_array(paths[i], arrays[i]) != CLI_OK) return CLI_BAD;
-  }
   return CLI_OK;
 }
 

@@ -18,8 +18,8 @@ int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
 
-/* The GPUs of this machine; only in builds with CUDA. Text: the rest of a line and its end, any number of lines after it
- * starting with 19 spaces. JSON: one value, nothing after it. */
+/* The GPUs of this machine; only in builds with CUDA. Text: the rest of a line and its end, any number of lines after
+ * it starting with 19 spaces. JSON: one value, nothing after it. */
 void info_cuda(FILE *stream, int json);
 
 typedef enum cli_type {

@@ -80,6 +80,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   int code = run(argc, argv);
   cli_progress(NULL);
+  if (code != CLI_OK) return code; /* reported already */
   if (fflush(stdout) != 0 || ferror(stdout)) return cli_error("standard output", "%s", strerror(errno));
-  return code;
+  return CLI_OK;
 }

@@ -145,7 +145,10 @@ static const char *parse_shape(const reader *r, const char *at, npy_array *array
   if (at) at = skip_space(at);
   while (at && *at != ')') {
     char *end;
-    if (array->dims == NPY_DIMS_MAX || *at < '0' || *at > '9') break;
+    if (array->dims == NPY_DIMS_MAX || *at < '0' || *at > '9') {
+      at = NULL;
+      break;
+    }
     errno = 0;
     long long size = strtoll(at, &end, 10);
     if (errno) {
@@ -157,9 +160,9 @@ static const char *parse_shape(const reader *r, const char *at, npy_array *array
     if (*at == ',')
       at = skip_space(at + 1);
     else if (*at != ')' || array->dims == 1) /* (3) is a number in Python, not a shape */
-      break;
+      at = NULL;
   }
-  if (!at || *at != ')') {
+  if (!at) {
     fail(r, "bad header: the shape cannot be read");
     return NULL;
   }
@@ -239,7 +242,7 @@ static int check_file_size(const reader *r, const npy_array *array, int *known) 
   if (at < 0) return fail(r, "%s", strerror(errno));
   unsigned long long rest = (unsigned long long)(status.st_size - at);
   if (rest < array->bytes) return fail(r, "truncated: %llu bytes of data, its shape needs %zu", rest, array->bytes);
-  if (rest > array->bytes) return fail(r, "%llu bytes too many after the data", rest - array->bytes);
+  if (rest > array->bytes) return fail(r, "trailing bytes after the data: %llu", rest - array->bytes);
   return 0;
 }
 
@@ -257,7 +260,7 @@ static int read_data(const reader *r, npy_array *array) {
     if (have == array->bytes) break;
     capacity = array->bytes / 2 < capacity ? array->bytes : 2 * capacity;
   }
-  if (fgetc(r->file) != EOF) return fail(r, "more bytes after the data than its shape needs");
+  if (fgetc(r->file) != EOF) return fail(r, "trailing bytes after the data");
   return 0;
 }
 

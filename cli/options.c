@@ -16,8 +16,10 @@ static void print_option(const cli_option *option) {
   int width = option->letter ? snprintf(left, sizeof left, "-%c, --%s", option->letter, option->name)
                              : snprintf(left, sizeof left, "--%s", option->name);
   if (option->argument) snprintf(left + width, sizeof left - (size_t)width, " %s", option->argument);
-  printf("  %-22s ", left);
-  if (strlen(left) > 22) printf("\n%25s", "");
+  if (strlen(left) > 22)
+    printf("  %s\n%25s", left, "");
+  else
+    printf("  %-22s ", left);
   for (const char *c = option->help; *c; c++) {
     putchar(*c);
     if (*c == '\n') printf("%25s", "");

@@ -10,8 +10,10 @@
 
 typedef struct bench_options {
   int json, shorter, list;
-  int64_t threads, rounds;
+  int64_t threads, rounds; /* UNSET: as the problem says; as many as its time allows */
 } bench_options;
+
+#define UNSET INT64_MIN
 
 static const char EXAMPLES[] = "  rmsnorm bench                                  the bars: about a minute\n"
                                "  rmsnorm bench --short --json > bench.json\n"
@@ -33,7 +35,7 @@ static int measure_text(const char *text, const bench_options *options, const me
   vf_problem problem;
   char reason[256];
   if (vf_problem_parse(text, &problem, reason, sizeof reason)) return cli_error(text, "%s", reason);
-  if (options->threads) problem.threads = (int)options->threads;
+  if (options->threads != UNSET) problem.threads = (int)options->threads;
   cli_progress(text);
   int code = measure(&problem, how, result, reason, sizeof reason);
   cli_progress(NULL);
@@ -43,12 +45,15 @@ static int measure_text(const char *text, const bench_options *options, const me
 }
 
 static int bench_problems(char **problems, int count, const bench_options *options) {
-  measure_options how = {.seconds = options->shorter ? 0.4 : 1.5, .rounds = options->rounds};
+  measure_options how = {.seconds = options->shorter ? 0.4 : 1.5,
+                         .rounds = options->rounds == UNSET ? 0 : options->rounds};
   report r;
   for (int i = 0; i < count; i++) {
     vf_problem problem;
     char reason[256];
-    if (vf_problem_parse(problems[i], &problem, reason, sizeof reason)) return cli_error(problems[i], "%s", reason);
+    if (vf_problem_parse(problems[i], &problem, reason, sizeof reason) ||
+        measure_check(&problem, reason, sizeof reason))
+      return cli_error(problems[i], "%s", reason);
   }
   report_begin(&r, options->json);
   for (int i = 0; i < count; i++) {
@@ -66,7 +71,8 @@ static int bench_problems(char **problems, int count, const bench_options *optio
  * ------------------------------------------------------------------------------------------------------------ */
 
 static int bench_bars(const bench_options *options, report *r) {
-  measure_options how = {.seconds = options->shorter ? 0.4 : 1.2, .rounds = options->rounds};
+  measure_options how = {.seconds = options->shorter ? 0.4 : 1.2,
+                         .rounds = options->rounds == UNSET ? 0 : options->rounds};
   for (int i = 0; i < BENCH_BAR_COUNT;) {
     const char *problem = BENCH_BARS[i].problem;
     bench_result result;
@@ -85,7 +91,9 @@ static int bench_bars(const bench_options *options, report *r) {
 }
 
 static int bench_flatness(const bench_options *options, report *r) {
-  measure_options how = {.seconds = options->shorter ? 0.05 : 0.25, .rounds = options->rounds, .only_essential = 1};
+  measure_options how = {.seconds = options->shorter ? 0.05 : 0.25,
+                         .rounds = options->rounds == UNSET ? 0 : options->rounds,
+                         .only_essential = 1};
   for (int i = 0; i < FLAT_LEVEL_COUNT; i++) {
     const flat_level *level = &FLAT_LEVELS[i];
     double cost[FLAT_WIDTH_COUNT], cheapest = 0, dearest = 0;
@@ -136,7 +144,7 @@ static void list_bars(void) {
 }
 
 int cmd_bench(int argc, char **argv) {
-  bench_options options = {0};
+  bench_options options = {.threads = UNSET, .rounds = UNSET};
   const cli_option table[] = {
       {"json", 0, CLI_FLAG, &options.json, NULL, "one JSON document instead of tables"},
       {"short", 0, CLI_FLAG, &options.shorter, NULL, "fewer rounds: a third of the time, more noise"},
@@ -154,8 +162,11 @@ int cmd_bench(int argc, char **argv) {
       NOTES};
   int code = cli_parse(&command, &argc, argv);
   if (code >= 0) return code;
-  if (options.threads < 0 || options.threads > 1024) return cli_error(NULL, "--threads: from 1 to 1024");
-  if (options.rounds < 0 || options.rounds > ROUNDS_MAX) return cli_error(NULL, "--rounds: from 1 to %d", ROUNDS_MAX);
+  if (options.threads != UNSET && (options.threads < 1 || options.threads > 1024))
+    return cli_error("--threads", "%lld is outside 1..1024", (long long)options.threads);
+  if (options.rounds != UNSET && (options.rounds < 1 || options.rounds > ROUNDS_MAX))
+    return cli_error("--rounds", "%lld is outside 1..%d", (long long)options.rounds, ROUNDS_MAX);
+  if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
   if (options.list) {
     list_bars();
     return CLI_OK;

@@ -3,7 +3,6 @@
 #include "case.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -293,20 +292,10 @@ static int prepare(bench_case *c) {
   return p->backward ? build_backward(c, &s) : build_forward(c, &s);
 }
 
-int case_create(bench_case *c, const vf_problem *problem, char *reason, size_t reason_size) {
-  const double most_elements = 4e9;
+int case_create(bench_case *c, const vf_problem *problem) {
   *c = (bench_case){.problem = *problem, .spec = problem->spec};
-  double rows = (double)problem->outer * (double)problem->inner;
-  if (problem->split || rows < 1 || rows * (double)(problem->spec.cols + problem->pad) > most_elements) {
-    snprintf(reason, reason_size, "%s",
-             problem->split ? "split problems are for check only"
-             : rows < 1     ? "there is nothing to time in zero rows"
-                            : "too large to time: more than 4e9 elements");
-    return -1;
-  }
   if (prepare(c)) {
     case_destroy(c);
-    snprintf(reason, reason_size, "not enough memory");
     return -1;
   }
   case_reset(c);

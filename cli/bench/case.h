@@ -33,8 +33,8 @@ typedef struct bench_case {
   size_t arena_bytes;
 } bench_case;
 
-/* Returns 0, or -1 with a reason. All buffers come from one mapping with huge pages asked for, and are touched. */
-int case_create(bench_case *c, const vf_problem *problem, char *reason, size_t reason_size);
+/* Returns 0, or -1 if memory is short. All buffers come from one mapping with huge pages asked for, and are touched. */
+int case_create(bench_case *c, const vf_problem *problem);
 void case_destroy(bench_case *c);
 
 /* Fills the inputs again and wipes the outputs, so that what a run leaves unwritten shows. */

@@ -220,10 +220,6 @@ static void conclude(bench_result *r) {
 static int measure_case(bench_case *c, const measure_options *options, bench_result *r, char *reason, size_t size) {
   const vf_problem *p = &c->problem;
   const char *active = p->isa[0] ? p->isa : rms_isa_active();
-  if (!active || !rms_isa_usable(active)) {
-    snprintf(reason, size, "instruction set '%s' cannot run here", active ? active : getenv("RMSNORM_ISA"));
-    return -1;
-  }
   rms_pool *pool = NULL;
   if (p->threads > 1 && rms_pool_create(&pool, p->threads) != RMS_OK) {
     snprintf(reason, size, "cannot start %d threads", p->threads);
@@ -243,11 +239,29 @@ static int measure_case(bench_case *c, const measure_options *options, bench_res
   return code;
 }
 
+int measure_check(const vf_problem *problem, char *reason, size_t reason_size) {
+  const double most_elements = 4e9;
+  const char *why = NULL;
+  double rows = (double)problem->outer * (double)problem->inner;
+  if (problem->split) why = "split problems are for check only";
+  if (rows < 1) why = "there is nothing to time in zero rows";
+  if (rows * (double)(problem->spec.cols + problem->pad) > most_elements)
+    why = "more than 4e9 elements: too large to time";
+  if (problem->isa[0] && !rms_isa_usable(problem->isa)) why = "its instruction set is unknown or cannot run here";
+  if (!why) return 0;
+  snprintf(reason, reason_size, "%s", why);
+  return -1;
+}
+
 int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size) {
   bench_case c;
   *result = (bench_result){.problem = *problem};
-  if (case_create(&c, problem, reason, reason_size)) return -1;
+  if (measure_check(problem, reason, reason_size)) return -1;
+  if (case_create(&c, problem)) {
+    snprintf(reason, reason_size, "not enough memory");
+    return -1;
+  }
   result->elements = c.elements;
   result->bytes = c.bytes;
   result->reads = c.streams.read_count;

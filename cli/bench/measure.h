@@ -52,6 +52,9 @@ typedef struct measure_options {
   int only_essential; /* copies and the problem itself only   */
 } measure_options;
 
+/* Returns 0, or -1 with the reason why this problem cannot be timed here. */
+int measure_check(const vf_problem *problem, char *reason, size_t reason_size);
+
 /* Returns 0; -1 with a reason: the problem cannot be timed; 1 with a reason: a result is wrong. */
 int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size);
