@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rms_backward and the two halves of it. dx is independent row by row; dweight and dbias are sums over rows, which are cut
+ * into chunks by the shape alone: each chunk sums its rows into its own part of the workspace, then the chunks are added in
+ * order. So the bits do not depend on who runs what when. */
+#include <string.h>
+#include "../cpu/convert.h"
+#include "check.h"
+#include "run.h"
+
+enum {
+  ROWS_PER_CHUNK = 32, /* at least, so that a chunk's fixed cost is small beside its rows  */
+  MOST_CHUNKS = 64,    /* enough for as many threads                                       */
+  PITCH = 64           /* pieces start on a whole number of blocks                          */
+};
+static const int64_t most_workspace = (int64_t)256 << 20; /* fewer chunks for very wide rows */
+
+typedef struct {
+  int64_t rows, chunks;
+  int64_t pitch, elements;  /* of one piece; of all pieces of dweight       */
+  int64_t real, chunk_bytes; /* size of the arithmetic type; of one chunk   */
+} sums_plan;
+
+static int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+/* Returns 0 if the sizes overflow. */
+static int plan_sums(const rms_spec *spec, const rms_layout *lay, int64_t outer, int64_t inner, sums_plan *p) {
+  int64_t pieces, bytes;
+  if (lay->width > INT64_MAX / 2) return 0;
+  p->rows = outer * inner;
+  p->pitch = round_up(lay->width, PITCH);
+  p->real = spec->dtype == RMS_F64 ? 8 : 4;
+  if (__builtin_mul_overflow(lay->per_inner ? inner : 1, lay->groups, &pieces)) return 0;
+  if (__builtin_mul_overflow(pieces, p->pitch, &p->elements)) return 0;
+  if (__builtin_mul_overflow(p->elements, 2 * (8 + p->real), &p->chunk_bytes)) return 0;
+  p->chunks = (p->rows + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK;
+  if (p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
+  if (p->chunks > most_workspace / p->chunk_bytes) p->chunks = most_workspace / p->chunk_bytes;
+  if (p->chunks < 1) p->chunks = 1;
+  return !__builtin_mul_overflow(p->chunks, p->chunk_bytes, &bytes);
+}
+
+size_t rms_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner) {
+  rms_layout lay;
+  sums_plan p;
+  int64_t rows;
+  if (rms_check_spec(spec, RMS_CHECK_SPLIT, &lay) || outer < 1 || inner < 0) return 0;
+  if (inner == 0) inner = 1;
+  if (__builtin_mul_overflow(outer, inner, &rows) || !plan_sums(spec, &lay, outer, inner, &p)) return 0;
+  return (size_t)(p.chunks * p.chunk_bytes);
+}
+
+typedef struct {
+  rms_backward_job job;
+  rms_backward_fn *kernel;
+  rms_backward_stats_fn *stats_kernel;
+  sums_plan plan;
+  char *workspace;
+  const rms_spec *spec;
+  const rms_backward_args *args;
+} backward_run;
+
+static rms_column_sums chunk_sums(const backward_run *r, int64_t chunk) {
+  char *at = r->workspace + chunk * r->plan.chunk_bytes;
+  double *total = (double *)(void *)at;
+  char *block = at + 2 * r->plan.elements * 8;
+  rms_column_sums s = {NULL, NULL, NULL, NULL};
+  if (r->args->dweight) {
+    s.dweight_total = total;
+    s.dweight_block = block;
+  }
+  if (r->args->dbias) {
+    s.dbias_total = total + r->plan.elements;
+    s.dbias_block = block + r->plan.elements * r->plan.real;
+  }
+  return s;
+}
+
+static void run_chunk(const backward_run *r, int64_t chunk) {
+  int64_t base = r->plan.rows / r->plan.chunks, extra = r->plan.rows % r->plan.chunks;
+  int64_t first = chunk * base + (chunk < extra ? chunk : extra), last = first + base + (chunk < extra);
+  rms_column_sums sums = chunk_sums(r, chunk);
+  memset(r->workspace + chunk * r->plan.chunk_bytes, 0, (size_t)r->plan.chunk_bytes);
+  r->kernel(&r->job, &sums, first * r->job.lay.groups, last * r->job.lay.groups);
+}
+
+static void run_chunks(const void *arg, int64_t first, int64_t last) {
+  for (int64_t chunk = first; chunk < last; chunk++)
+    run_chunk(arg, chunk);
+}
+
+static void run_rows(const void *arg, int64_t first, int64_t last) {
+  const backward_run *r = arg;
+  const rms_column_sums none = {NULL, NULL, NULL, NULL};
+  if (r->job.sums_out)
+    r->stats_kernel(&r->job, first, last);
+  else
+    r->kernel(&r->job, &none, first, last);
+}
+
+/* ---- the end of dweight and dbias: add the chunks, round once ---- */
+
+static double read_gradient(const char *p, int64_t i, rms_dtype type) {
+  uint16_t h;
+  float f;
+  double d;
+  switch (type) {
+  case RMS_F32: memcpy(&f, p + 4 * i, 4); return (double)f;
+  case RMS_F64: memcpy(&d, p + 8 * i, 8); return d;
+  case RMS_BF16: memcpy(&h, p + 2 * i, 2); return (double)rms_f32_from_bf16(h);
+  default: memcpy(&h, p + 2 * i, 2); return (double)rms_f32_from_f16(h);
+  }
+}
+
+static void write_gradient(char *p, int64_t i, rms_dtype type, double value) {
+  uint16_t h;
+  float f = (float)value;
+  switch (type) {
+  case RMS_F32: memcpy(p + 4 * i, &f, 4); return;
+  case RMS_F64: memcpy(p + 8 * i, &value, 8); return;
+  case RMS_BF16: h = rms_bf16_from_f32(rms_f32_odd_from_f64(value)); break;
+  default: h = rms_f16_from_f32(rms_f32_odd_from_f64(value)); break;
+  }
+  memcpy(p + 2 * i, &h, 2);
+}
+
+/* One strip of PITCH elements, of which a piece is a whole number. */
+static void finish_strip(const backward_run *r, char *out, bool bias, bool accumulate, int64_t strip) {
+  double sum[PITCH] = {0};
+  rms_dtype type = r->spec->grad_dtype;
+  int64_t first = strip * PITCH, piece = first / r->plan.pitch, at = first % r->plan.pitch, width = r->job.lay.width;
+  int64_t count = width - at < PITCH ? width - at : PITCH;
+  for (int64_t c = 0; c < r->plan.chunks; c++) {
+    rms_column_sums s = chunk_sums(r, c);
+    const double *total = (bias ? s.dbias_total : s.dweight_total) + first;
+    for (int64_t i = 0; i < count; i++)
+      sum[i] += total[i];
+  }
+  for (int64_t i = 0; i < count; i++) {
+    int64_t element = piece * width + at + i;
+    double old = accumulate ? read_gradient(out, element, type) : 0.0;
+    write_gradient(out, element, type, accumulate ? old + sum[i] : sum[i]);
+  }
+}
+
+static void run_finish(const void *arg, int64_t first, int64_t last) {
+  const backward_run *r = arg;
+  const rms_backward_args *a = r->args;
+  for (int64_t i = first; i < last; i++) {
+    if (a->dweight) finish_strip(r, a->dweight, false, a->accumulate & RMS_ACCUMULATE_DWEIGHT, i);
+    if (a->dbias) finish_strip(r, a->dbias, true, a->accumulate & RMS_ACCUMULATE_DBIAS, i);
+  }
+}
+
+/* ---- entry points ---- */
+
+static int64_t segment_traffic(const rms_spec *spec, const rms_backward_job *job) {
+  int64_t size = (int64_t)rms_dtype_size(spec->dtype), residual = (int64_t)rms_dtype_size(spec->residual_dtype);
+  int64_t bytes = 2 * size;
+  if (job->dx.data) bytes += size;
+  if (job->dresidual.data) bytes += residual;
+  if (job->dresidual_out.data) bytes += residual;
+  return bytes * job->lay.width;
+}
+
+static bool stream_output(const rms_rows *out, const rms_backward_job *job, int64_t size) {
+  return rms_can_stream(out, &job->lay, job->lay.width * size) && !rms_same_rows(out, &job->dy) &&
+         !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
+}
+
+static void choose_stores(const rms_spec *spec, rms_backward_job *job, int64_t segments, int64_t traffic) {
+  if (segments * traffic <= rms_stream_threshold()) return;
+  job->fetch_ahead = true;
+  job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, (int64_t)rms_dtype_size(spec->dtype));
+  job->stream_residual = stream_output(&job->dresidual_out, job, (int64_t)rms_dtype_size(spec->residual_dtype));
+}
+
+static void set_empty_sums(const rms_spec *spec, const rms_backward_args *args, int64_t inner) {
+  size_t bytes = (size_t)rms_weight_count(spec, inner) * rms_dtype_size(spec->grad_dtype);
+  if (args->dweight && !(args->accumulate & RMS_ACCUMULATE_DWEIGHT)) memset(args->dweight, 0, bytes);
+  if (args->dbias && !(args->accumulate & RMS_ACCUMULATE_DBIAS)) memset(args->dbias, 0, bytes);
+}
+
+static rms_status check_workspace(const backward_run *r) {
+  const rms_backward_args *a = r->args;
+  if (!a->workspace || (uintptr_t)a->workspace % 64) return RMS_E_WORKSPACE;
+  return a->workspace_bytes >= (size_t)(r->plan.chunks * r->plan.chunk_bytes) ? RMS_OK : RMS_E_WORKSPACE;
+}
+
+static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
+                           const rms_grad_sum *sums_in, rms_grad_sum *sums_out, const rms_executor *executor) {
+  backward_run r;
+  int64_t segments;
+  rms_status status = rms_check_backward(spec, args, flags, &r.job, &segments);
+  if (!status) status = rms_check_executor(executor);
+  if (status) return status;
+  const rms_kernels *kernels = rms_active_kernels();
+  if (!kernels) return RMS_E_ISA;
+  r.spec = spec;
+  r.args = args;
+  r.kernel = kernels->backward[spec->dtype];
+  r.stats_kernel = kernels->backward_stats[spec->dtype];
+  r.job.stats_in = stats;
+  r.job.sums_in = sums_in;
+  r.job.sums_out = sums_out;
+  if (stats) r.job.rstd = r.job.mean = NULL;
+  bool wants_sums = !sums_out && (args->dweight || args->dbias);
+  if (segments == 0) {
+    if (wants_sums) set_empty_sums(spec, args, r.job.lay.inner);
+    return RMS_OK;
+  }
+  int64_t traffic = segment_traffic(spec, &r.job);
+  if (!sums_out) choose_stores(spec, &r.job, segments, traffic);
+  if (!wants_sums) {
+    rms_run_blocks(executor, segments, traffic, run_rows, &r);
+    return RMS_OK;
+  }
+  if (!plan_sums(spec, &r.job.lay, args->outer, r.job.lay.inner, &r.plan)) return RMS_E_SIZE;
+  status = check_workspace(&r);
+  if (status) return status;
+  r.workspace = args->workspace;
+  r.job.pitch = r.plan.pitch;
+  int64_t chunk_traffic = (segments / r.plan.chunks + 1) * traffic;
+  rms_run_blocks(executor, r.plan.chunks, chunk_traffic, run_chunks, &r);
+  rms_run_blocks(executor, r.plan.elements / PITCH, r.plan.chunks * PITCH * 8, run_finish, &r);
+  return RMS_OK;
+}
+
+rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor) {
+  return backward(spec, args, 0, NULL, NULL, NULL, executor);
+}
+
+rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                              rms_grad_sum *sums, const rms_executor *executor) {
+  if (!stats || !sums) return RMS_E_ARGUMENT;
+  return backward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, stats, NULL, sums, executor);
+}
+
+rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                              const rms_grad_sum *sums, const rms_executor *executor) {
+  if (!stats || !sums) return RMS_E_ARGUMENT;
+  return backward(spec, args, RMS_CHECK_SPLIT, stats, sums, NULL, executor);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+#include "check.h"
+#include <stddef.h>
+
+/* ---- the spec ---- */
+
+static int is_dtype(rms_dtype t) {
+  return t == RMS_F32 || t == RMS_F64 || t == RMS_BF16 || t == RMS_F16;
+}
+
+static rms_status check_dtypes(const rms_spec *spec) {
+  rms_dtype t = spec->dtype, w = spec->weight_dtype, r = spec->residual_dtype, g = spec->grad_dtype;
+  if (!is_dtype(t) || !is_dtype(w) || !is_dtype(r) || !is_dtype(g)) return RMS_E_DTYPE;
+  if (w != t && w != RMS_F32) return RMS_E_DTYPE;
+  if (g != t && g != w && g != RMS_F32) return RMS_E_DTYPE;
+  return RMS_OK;
+}
+
+/* The residual's type is looked at only where a residual tensor is given: a zero spec of f64 data is fine without. */
+static rms_status check_residual_dtype(const rms_spec *spec) {
+  if (spec->residual_dtype == spec->dtype) return RMS_OK;
+  return spec->residual_dtype == RMS_F32 && spec->dtype != RMS_F64 ? RMS_OK : RMS_E_DTYPE;
+}
+
+static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) {
+  int64_t k = spec->partial;
+  if (k == 0) return spec->indices ? RMS_E_PARTIAL : RMS_OK;
+  if (spec->kind != RMS_KIND_RMS) return RMS_E_PARTIAL;
+  if ((flags & RMS_CHECK_SPLIT) && k == RMS_PARTIAL_NONE) return spec->indices ? RMS_E_PARTIAL : RMS_OK;
+  if (k < 1 || k > width) return RMS_E_PARTIAL;
+  if (!spec->indices || (flags & RMS_CHECK_DEVICE)) return RMS_OK;
+  for (int64_t i = 0, last = -1; i < k; last = spec->indices[i++])
+    if (spec->indices[i] <= last || spec->indices[i] >= width) return RMS_E_PARTIAL;
+  return RMS_OK;
+}
+
+rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay) {
+  if (!spec) return RMS_E_ARGUMENT;
+  if (spec->kind != RMS_KIND_RMS && spec->kind != RMS_KIND_LAYER) return RMS_E_KIND;
+  rms_status status = check_dtypes(spec);
+  if (status) return status;
+  if (spec->cols < 1) return RMS_E_COLS;
+  if (!(spec->eps >= 0 && spec->eps <= 1.7976931348623157e308)) return RMS_E_EPS;
+  /* eps in the arithmetic of the data: it may vanish there, but not become infinite */
+  if (spec->dtype != RMS_F64 && spec->eps > 3.4028234663852886e38) return RMS_E_EPS;
+  if (spec->groups < 0 || (spec->groups > 1 && spec->cols % spec->groups)) return RMS_E_GROUPS;
+  int64_t groups = spec->groups ? spec->groups : 1;
+  status = check_partial(spec, flags, spec->cols / groups);
+  if (status) return status;
+  if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
+  if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
+  double limit = spec->dtype == RMS_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
+  if (!(spec->weight_offset >= -limit && spec->weight_offset <= limit)) return RMS_E_MODE;
+  if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
+
+  lay->groups = groups;
+  lay->width = spec->cols / groups;
+  lay->k = spec->partial == RMS_PARTIAL_NONE ? 0 : spec->partial ? spec->partial : lay->width;
+  lay->indices = spec->indices;
+  lay->eps = spec->eps;
+  lay->offset = spec->weight_offset;
+  lay->kind = spec->kind;
+  lay->eps_place = spec->eps_place;
+  lay->rounding = spec->rounding;
+  lay->weight_is_f32 = spec->weight_dtype == RMS_F32 && spec->dtype != RMS_F32;
+  lay->residual_is_f32 = spec->residual_dtype == RMS_F32 && spec->dtype != RMS_F32;
+  lay->per_inner = spec->weight_per_inner == 1;
+  lay->weight = NULL;
+  lay->weight_inner = 0;
+  return RMS_OK;
+}
+
+/* ---- rows and strides ---- */
+
+/* One tensor of the call: its rows, and the bytes it spans from its first to behind its last. */
+typedef struct {
+  rms_rows rows;
+  int64_t row_bytes, span;
+} tensor;
+
+typedef struct {
+  int64_t outer, inner, cols;
+} shape;
+
+static int mul_overflows(int64_t a, int64_t b, int64_t *out) {
+  return __builtin_mul_overflow(a, b, out);
+}
+
+static rms_status resolve(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride, size_t size,
+                          tensor *t) {
+  int64_t inner_span, outer_span;
+  t->rows.data = (char *)(uintptr_t)data;
+  t->rows.outer = t->rows.inner = t->row_bytes = t->span = 0;
+  if (!data) return RMS_OK;
+  if (outer_stride < 0 || inner_stride < 0) return RMS_E_STRIDE;
+  if (inner_stride == 0) inner_stride = n->cols;
+  if (outer_stride == 0 && mul_overflows(n->inner, inner_stride, &outer_stride)) return RMS_E_SIZE;
+  if (mul_overflows(n->cols, (int64_t)size, &t->row_bytes)) return RMS_E_SIZE;
+  if (mul_overflows(inner_stride, (int64_t)size, &t->rows.inner)) return RMS_E_SIZE;
+  if (mul_overflows(outer_stride, (int64_t)size, &t->rows.outer)) return RMS_E_SIZE;
+  if (n->outer == 0) return RMS_OK;
+  if (mul_overflows(n->inner - 1, t->rows.inner, &inner_span)) return RMS_E_SIZE;
+  if (mul_overflows(n->outer - 1, t->rows.outer, &outer_span)) return RMS_E_SIZE;
+  if (__builtin_add_overflow(inner_span, outer_span, &t->span)) return RMS_E_SIZE;
+  if (__builtin_add_overflow(t->span, t->row_bytes, &t->span)) return RMS_E_SIZE;
+  if (t->span > (int64_t)PTRDIFF_MAX) return RMS_E_SIZE;
+  /* Rows must not overlap: the smaller of the two strides steps over a row, the larger over all its steps. */
+  int outer_first = n->outer > 1 && (n->inner == 1 || t->rows.outer < t->rows.inner);
+  int64_t small = outer_first ? t->rows.outer : t->rows.inner, steps = outer_first ? outer_span : inner_span;
+  int64_t large = outer_first ? t->rows.inner : t->rows.outer;
+  if ((outer_first ? n->outer : n->inner) > 1 && small < t->row_bytes) return RMS_E_STRIDE;
+  if ((outer_first ? n->inner : n->outer) > 1 && large - t->row_bytes < steps) return RMS_E_STRIDE;
+  return RMS_OK;
+}
+
+/* ---- aliasing ---- */
+
+static int spans_touch(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+  uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+  return p < q + (uintptr_t)b_bytes && q < p + (uintptr_t)a_bytes;
+}
+
+/* Whether two tensors of rows with the same strides have rows that touch: rows of one start d bytes after rows of the
+ * other, plus any i*large + h*small; only the i and h on either side of -d matter. */
+static int rows_touch(const shape *n, const tensor *a, const tensor *b) {
+  int outer_large = a->rows.outer >= a->rows.inner;
+  int64_t large = outer_large ? a->rows.outer : a->rows.inner, small = outer_large ? a->rows.inner : a->rows.outer;
+  int64_t n_large = outer_large ? n->outer : n->inner, n_small = outer_large ? n->inner : n->outer;
+  int64_t d = (int64_t)((uintptr_t)b->rows.data - (uintptr_t)a->rows.data);
+  for (int64_t i = -d / large - 1; i <= -d / large + 1; i++) {
+    if (i <= -n_large || i >= n_large) continue;
+    int64_t rest = d + i * large;
+    for (int64_t h = -rest / small - 1; h <= -rest / small + 1; h++) {
+      if (h <= -n_small || h >= n_small) continue;
+      int64_t gap = rest + h * small;
+      if (gap > -b->row_bytes && gap < a->row_bytes) return 1;
+    }
+  }
+  return 0;
+}
+
+static int same_rows(const tensor *a, const tensor *b) {
+  return a->rows.data == b->rows.data && a->rows.outer == b->rows.outer && a->rows.inner == b->rows.inner &&
+         a->row_bytes == b->row_bytes;
+}
+
+/* An output against another tensor of rows. in_place: it may be exactly that tensor. */
+static int rows_clash(const shape *n, const tensor *out, const tensor *other, int in_place) {
+  if (!out->rows.data || !other->rows.data) return 0;
+  if (!spans_touch(out->rows.data, out->span, other->rows.data, other->span)) return 0;
+  if (same_rows(out, other)) return !in_place;
+  if (out->rows.outer == other->rows.outer && out->rows.inner == other->rows.inner) return rows_touch(n, out, other);
+  return 1;
+}
+
+/* A plain array beside the tensors. */
+typedef struct {
+  const void *data;
+  int64_t bytes;
+} array;
+
+static int array_clash(const void *out, int64_t bytes, const array *others, int count) {
+  for (int i = 0; out && i < count; i++)
+    if (others[i].data && spans_touch(out, bytes, others[i].data, others[i].bytes)) return 1;
+  return 0;
+}
+
+/* Outputs against everything else: rows against rows, rows against arrays, arrays against arrays. */
+static rms_status check_alias(const shape *n, const tensor *inputs, int input_count, const tensor *outputs,
+                              int output_count, const array *in_arrays, int in_count, const array *out_arrays,
+                              int out_count) {
+  for (int o = 0; o < output_count; o++) {
+    const tensor *out = &outputs[o];
+    if (!out->rows.data) continue;
+    for (int i = 0; i < input_count; i++)
+      if (rows_clash(n, out, &inputs[i], 1)) return RMS_E_ALIAS;
+    for (int i = o + 1; i < output_count; i++)
+      if (rows_clash(n, out, &outputs[i], 0)) return RMS_E_ALIAS;
+    if (array_clash(out->rows.data, out->span, in_arrays, in_count)) return RMS_E_ALIAS;
+    if (array_clash(out->rows.data, out->span, out_arrays, out_count)) return RMS_E_ALIAS;
+  }
+  for (int o = 0; o < out_count; o++) {
+    if (!out_arrays[o].data) continue;
+    for (int i = 0; i < input_count; i++)
+      if (inputs[i].rows.data && spans_touch(out_arrays[o].data, out_arrays[o].bytes, inputs[i].rows.data, inputs[i].span))
+        return RMS_E_ALIAS;
+    if (array_clash(out_arrays[o].data, out_arrays[o].bytes, in_arrays, in_count)) return RMS_E_ALIAS;
+    if (array_clash(out_arrays[o].data, out_arrays[o].bytes, out_arrays + o + 1, out_count - o - 1)) return RMS_E_ALIAS;
+  }
+  return RMS_OK;
+}
+
+/* ---- whole calls ---- */
+
+static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner, const rms_layout *lay, shape *n,
+                              int64_t *segments, int64_t *weights) {
+  if (outer < 0 || inner < 0) return RMS_E_ARGUMENT;
+  n->outer = outer;
+  n->inner = inner ? inner : 1;
+  n->cols = spec->cols;
+  if (mul_overflows(n->outer, n->inner, segments) || mul_overflows(*segments, lay->groups, segments)) return RMS_E_SIZE;
+  if (mul_overflows(spec->weight_per_inner ? n->inner : 1, spec->cols, weights)) return RMS_E_SIZE;
+  int64_t bytes;
+  if (mul_overflows(*segments, (int64_t)sizeof(rms_stat), &bytes) || mul_overflows(*weights, 8, &bytes))
+    return RMS_E_SIZE;
+  return RMS_OK;
+}
+
+static void place_weight(const rms_spec *spec, const void *weight, rms_layout *lay, int64_t inner) {
+  lay->inner = inner;
+  lay->weight = weight;
+  lay->weight_inner = spec->weight_per_inner ? spec->cols * (int64_t)rms_dtype_size(spec->weight_dtype) : 0;
+}
+
+#define TRY(call)                                                                                                      \
+  do {                                                                                                                 \
+    rms_status status_ = (call);                                                                                       \
+    if (status_) return status_;                                                                                       \
+  } while (0)
+
+rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, rms_forward_job *job,
+                             int64_t *segments) {
+  shape n;
+  int64_t weights;
+  TRY(rms_check_spec(spec, flags, &job->lay));
+  if (!args) return RMS_E_ARGUMENT;
+  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &n, segments, &weights));
+  int stats = flags & RMS_CHECK_STATS;
+  int has_residual = args->residual.data || (!stats && args->residual_out.data);
+  if (has_residual) TRY(check_residual_dtype(spec));
+  if (n.outer > 0) {
+    if (!args->x.data || (!stats && !args->y.data)) return RMS_E_ARGUMENT;
+    if (!stats && args->residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
+  }
+
+  size_t size = rms_dtype_size(spec->dtype), residual_size = rms_dtype_size(spec->residual_dtype);
+  int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
+  int64_t weight_bytes = weights * (int64_t)rms_dtype_size(spec->weight_dtype);
+  tensor in[2], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
+  TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, size, &in[0]));
+  TRY(resolve(&n, args->residual.data, args->residual.outer_stride, args->residual.inner_stride, residual_size, &in[1]));
+  if (!stats) {
+    const rms_view *y = &args->y, *r = &args->residual_out;
+    TRY(resolve(&n, y->data, y->outer_stride, y->inner_stride, size, &out[0]));
+    TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
+    if (n.outer > 0) {
+      array given[2] = {{args->weight, weight_bytes}, {args->bias, weight_bytes}};
+      array made[2] = {{args->rstd, stat_bytes}, {args->mean, stat_bytes}};
+      TRY(check_alias(&n, in, 2, out, 2, given, 2, made, 2));
+    }
+  }
+  place_weight(spec, args->weight, &job->lay, n.inner);
+  job->x = in[0].rows;
+  job->residual = in[1].rows;
+  job->y = out[0].rows;
+  job->residual_out = out[1].rows;
+  job->bias = args->bias;
+  job->rstd = args->rstd;
+  job->mean = args->mean;
+  job->stats_in = NULL;
+  job->stats_out = NULL;
+  job->fetch_ahead = job->stream_y = job->stream_residual = false;
+  return RMS_OK;
+}
+
+static rms_status check_backward_given(const rms_spec *spec, const rms_backward_args *args, int flags) {
+  const int all = RMS_ACCUMULATE_DX | RMS_ACCUMULATE_DWEIGHT | RMS_ACCUMULATE_DBIAS;
+  int stats = flags & RMS_CHECK_STATS;
+  if (args->accumulate & ~all) return RMS_E_MODE;
+  if (args->x_is_sum != 0 && args->x_is_sum != 1) return RMS_E_MODE;
+  if (args->x_is_sum || args->dresidual.data || args->dresidual_out.data) TRY(check_residual_dtype(spec));
+  if (!(flags & RMS_CHECK_SPLIT) && spec->kind == RMS_KIND_LAYER && !args->rstd != !args->mean) return RMS_E_ARGUMENT;
+  if (args->outer > 0) {
+    if (!args->dy.data || !args->x.data) return RMS_E_ARGUMENT;
+    if (!stats && (args->accumulate & RMS_ACCUMULATE_DX) && !args->dx.data) return RMS_E_ARGUMENT;
+  }
+  return RMS_OK;
+}
+
+rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, rms_backward_job *job,
+                              int64_t *segments) {
+  shape n;
+  int64_t weights;
+  TRY(rms_check_spec(spec, flags, &job->lay));
+  if (!args) return RMS_E_ARGUMENT;
+  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &n, segments, &weights));
+  TRY(check_backward_given(spec, args, flags));
+
+  int stats = flags & RMS_CHECK_STATS;
+  size_t size = rms_dtype_size(spec->dtype), residual_size = rms_dtype_size(spec->residual_dtype);
+  int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
+  int64_t grad_bytes = weights * (int64_t)rms_dtype_size(spec->grad_dtype);
+  tensor in[3], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
+  TRY(resolve(&n, args->dy.data, args->dy.outer_stride, args->dy.inner_stride, size, &in[0]));
+  TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, args->x_is_sum ? residual_size : size,
+              &in[1]));
+  TRY(resolve(&n, args->dresidual.data, args->dresidual.outer_stride, args->dresidual.inner_stride, residual_size, &in[2]));
+  if (!stats) {
+    const rms_view *dx = &args->dx, *r = &args->dresidual_out;
+    TRY(resolve(&n, dx->data, dx->outer_stride, dx->inner_stride, size, &out[0]));
+    TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
+    int wants_sums = args->dweight || args->dbias;
+    array given[3] = {{args->weight, weights * (int64_t)rms_dtype_size(spec->weight_dtype)},
+                      {args->rstd, stat_bytes},
+                      {args->mean, stat_bytes}};
+    array made[3] = {{args->dweight, grad_bytes},
+                     {args->dbias, grad_bytes},
+                     {wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes}};
+    if (n.outer > 0) {
+      TRY(check_alias(&n, in, 3, out, 2, given, 3, made, 3));
+    } else if (array_clash(args->dweight, grad_bytes, made + 1, 1)) {
+      return RMS_E_ALIAS;
+    }
+  }
+  place_weight(spec, args->weight, &job->lay, n.inner);
+  job->dy = in[0].rows;
+  job->x = in[1].rows;
+  job->dresidual = in[2].rows;
+  job->dx = out[0].rows;
+  job->dresidual_out = out[1].rows;
+  job->x_is_f32 = args->x_is_sum && job->lay.residual_is_f32;
+  job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
+  job->rstd = args->rstd;
+  job->mean = spec->kind == RMS_KIND_LAYER ? args->mean : NULL;
+  job->stats_in = NULL;
+  job->sums_in = NULL;
+  job->sums_out = NULL;
+  job->pitch = 0;
+  job->fetch_ahead = job->stream_dx = job->stream_residual = false;
+  return RMS_OK;
+}
+
+rms_status rms_check_executor(const rms_executor *executor) {
+  if (!executor) return RMS_OK;
+  return executor->run && executor->concurrency >= 1 ? RMS_OK : RMS_E_EXECUTOR;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Argument checking, first and complete: turns a public call into a job that kernels can trust. Used by the CPU and the CUDA
+ * entry points. Nothing is written, no data is read (but the index list, where it is on this side). */
+#ifndef RMS_CORE_CHECK_H
+#define RMS_CORE_CHECK_H
+
+#include <stdint.h>
+#include "../cpu/kernels.h"
+
+/* Which function the arguments are for. */
+enum {
+  RMS_CHECK_SPLIT = 1,    /* partial may be RMS_PARTIAL_NONE                       */
+  RMS_CHECK_STATS = 2,    /* outputs of the arguments are ignored                  */
+  RMS_CHECK_DEVICE = 4,   /* pointers are on a device: the index list is not read  */
+};
+
+/* The spec alone; fills the layout (strides and pointers excepted). */
+rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay);
+
+/* A whole call; *segments = outer * inner * groups. */
+rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, rms_forward_job *job,
+                             int64_t *segments);
+rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, rms_backward_job *job,
+                              int64_t *segments);
+
+rms_status rms_check_executor(const rms_executor *executor);
+
+/* dweight and dbias: elements of the weight tensors. */
+static inline int64_t rms_weight_count(const rms_spec *spec, int64_t inner) {
+  return spec->weight_per_inner ? inner * spec->cols : spec->cols;
+}
+
+#endif

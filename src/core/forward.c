@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
+#include <string.h>
+#include "check.h"
+#include "run.h"
+
+typedef struct {
+  rms_forward_job job;
+  rms_forward_fn *kernel;
+} forward_run;
+
+static void run_forward(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  r->kernel(&r->job, first, last);
+}
+
+/* Bytes of all the tensors of rows that one segment touches. */
+static int64_t segment_traffic(const rms_spec *spec, const rms_forward_job *job) {
+  int64_t size = (int64_t)rms_dtype_size(spec->dtype), residual = (int64_t)rms_dtype_size(spec->residual_dtype);
+  int64_t bytes = size;
+  if (job->y.data) bytes += size;
+  if (job->residual.data) bytes += residual;
+  if (job->residual_out.data) bytes += residual;
+  return bytes * job->lay.width;
+}
+
+static void choose_stores(const rms_spec *spec, rms_forward_job *job, int64_t segments, int64_t traffic) {
+  if (segments * traffic <= rms_stream_threshold()) return;
+  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->dtype);
+  int64_t residual_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->residual_dtype);
+  const rms_rows *y = &job->y, *r = &job->residual_out;
+  job->fetch_ahead = true;
+  job->stream_y = rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) && !rms_same_rows(y, &job->residual);
+  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) &&
+                         !rms_same_rows(r, &job->residual);
+}
+
+static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
+                          rms_stat *stats_out, const rms_executor *executor) {
+  forward_run r;
+  int64_t segments;
+  rms_status status = rms_check_forward(spec, args, flags, &r.job, &segments);
+  if (!status) status = rms_check_executor(executor);
+  if (status) return status;
+  const rms_kernels *kernels = rms_active_kernels();
+  if (!kernels) return RMS_E_ISA;
+  r.job.stats_in = stats_in;
+  r.job.stats_out = stats_out;
+  r.kernel = (stats_out ? kernels->stats : kernels->forward)[spec->dtype];
+  int64_t traffic = segment_traffic(spec, &r.job);
+  if (!stats_out) choose_stores(spec, &r.job, segments, traffic);
+  rms_run_blocks(executor, segments, traffic, run_forward, &r);
+  return RMS_OK;
+}
+
+rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor) {
+  return forward(spec, args, 0, NULL, NULL, executor);
+}
+
+rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats, const rms_executor *executor) {
+  if (!stats) return RMS_E_ARGUMENT;
+  return forward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, NULL, stats, executor);
+}
+
+rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                     const rms_executor *executor) {
+  if (!stats) return RMS_E_ARGUMENT;
+  return forward(spec, args, RMS_CHECK_SPLIT, stats, NULL, executor);
+}
+
+rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from) {
+  rms_layout lay;
+  rms_status status = rms_check_spec(spec, RMS_CHECK_SPLIT, &lay);
+  if (status) return status;
+  if (count < 0 || (count > 0 && (!into || !from))) return RMS_E_ARGUMENT;
+  for (int64_t i = 0; i < count; i++) {
+    rms_stat a = into[i], b = from[i];
+    double n = a.count + b.count;
+    into[i].count = n;
+    into[i].m2 = a.m2 + b.m2;
+    if (spec->kind != RMS_KIND_LAYER || n == 0) continue;
+    /* An empty side leaves the other's bits alone. */
+    if (b.count == 0) continue;
+    if (a.count == 0) {
+      into[i].mean = b.mean;
+      continue;
+    }
+    double difference = b.mean - a.mean;
+    into[i].mean = a.mean + difference * (b.count / n);
+    into[i].m2 += difference * difference * (a.count * (b.count / n));
+  }
+  return RMS_OK;
+}
+
+rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t rows, int64_t cols, double eps) {
+  rms_spec spec;
+  rms_forward_args args;
+  memset(&spec, 0, sizeof spec);
+  memset(&args, 0, sizeof args);
+  spec.cols = cols;
+  spec.eps = eps;
+  args.outer = rows;
+  args.x.data = x;
+  args.weight = weight;
+  args.y.data = y;
+  return rms_forward(&spec, &args, NULL);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which instruction set is in use: one atomic pointer to a table of kernels, published once it is known. This file is
+ * compiled for the oldest CPU that the library runs on. */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../cpu/detect.h"
+#include "run.h"
+
+#if defined(__AVX__)
+#error "the dispatcher must not be compiled for AVX"
+#endif
+
+static const struct {
+  const rms_kernels *kernels;
+  int (*usable)(void);
+} tables[] = { /* best last */
+    {&rms_kernels_scalar, rms_cpu_any},
+#ifdef RMS_WITH_AVX2
+    {&rms_kernels_avx2, rms_cpu_has_avx2},
+#endif
+#ifdef RMS_WITH_AVX512
+    {&rms_kernels_avx512, rms_cpu_has_avx512},
+#endif
+#ifdef RMS_WITH_NEON
+    {&rms_kernels_neon, rms_cpu_any},
+#endif
+};
+enum { TABLES = sizeof tables / sizeof tables[0] };
+
+/* Stands for a name in the environment that cannot be used. */
+static const rms_kernels unusable;
+
+static _Atomic(const rms_kernels *) active;
+
+static const rms_kernels *find(const char *name) {
+  for (int i = 0; i < (int)TABLES; i++)
+    if (!strcmp(tables[i].kernels->name, name)) return tables[i].usable() ? tables[i].kernels : NULL;
+  return NULL;
+}
+
+static const rms_kernels *choose(void) {
+  const char *name = getenv("RMSNORM_ISA");
+  if (name && *name) {
+    const rms_kernels *named = find(name);
+    return named ? named : &unusable;
+  }
+  for (int i = TABLES - 1; i > 0; i--)
+    if (tables[i].usable()) return tables[i].kernels;
+  return tables[0].kernels;
+}
+
+const rms_kernels *rms_active_kernels(void) {
+  const rms_kernels *now = atomic_load_explicit(&active, memory_order_acquire);
+  if (!now) {
+    now = choose();
+    atomic_store_explicit(&active, now, memory_order_release);
+  }
+  return now == &unusable ? NULL : now;
+}
+
+int rms_isa_count(void) {
+  return (int)TABLES;
+}
+
+const char *rms_isa_name(int index) {
+  return index >= 0 && index < (int)TABLES ? tables[index].kernels->name : NULL;
+}
+
+int rms_isa_usable(const char *name) {
+  return name && find(name) != NULL;
+}
+
+const char *rms_isa_active(void) {
+  const rms_kernels *now = rms_active_kernels();
+  return now ? now->name : NULL;
+}
+
+rms_status rms_isa_force(const char *name) {
+  const rms_kernels *to = name ? find(name) : choose();
+  if (!to || to == &unusable) return RMS_E_ISA;
+  atomic_store_explicit(&active, to, memory_order_release);
+  return RMS_OK;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "run.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct {
+  void (*run)(const void *arg, int64_t first, int64_t last);
+  const void *arg;
+  int64_t count, block;
+} blocks;
+
+static void run_block(void *arg, int64_t i) {
+  const blocks *b = arg;
+  int64_t first = i * b->block, last = first + b->block;
+  b->run(b->arg, first, last < b->count ? last : b->count);
+}
+
+void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
+                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
+  const int64_t least = RMS_SERIAL_BYTES / 2, most_tasks = 256;
+  if (count == 0) return;
+  if (bytes_each < 1) bytes_each = 1;
+  bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
+  if (!executor || executor->concurrency == 1 || small) {
+    run(arg, 0, count);
+    return;
+  }
+  int64_t block = (least + bytes_each - 1) / bytes_each, even = (count + most_tasks - 1) / most_tasks;
+  if (block < even) block = even;
+  blocks b = {run, arg, count, block};
+  executor->run(executor->ctx, (count + block - 1) / block, run_block, &b);
+}
+
+bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {
+  int64_t odd = (int64_t)((uintptr_t)out->data) | out->outer | out->inner;
+  if (lay->groups > 1) odd |= segment_bytes;
+  return out->data && odd % 64 == 0;
+}
+
+/* ---- the threshold; -1: not known yet ---- */
+
+static _Atomic int64_t threshold = -1;
+
+static int64_t default_threshold(void) {
+  const char *text = getenv("RMSNORM_STREAM_BYTES");
+  if (text && *text) {
+    char *end;
+    long long bytes = strtoll(text, &end, 10);
+    if (!*end && bytes >= 0) return (int64_t)bytes;
+  }
+  int64_t cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  cache = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+  /* Unknown: a common size. Virtual machines may report the cache of a whole socket, which no single caller has. */
+  const int64_t usual = 32 << 20, most = 64 << 20;
+  if (cache <= 0) cache = usual;
+  return cache < most ? cache : most;
+}
+
+int64_t rms_stream_threshold(void) {
+  int64_t now = atomic_load_explicit(&threshold, memory_order_relaxed);
+  if (now >= 0) return now;
+  now = default_threshold();
+  atomic_store_explicit(&threshold, now, memory_order_relaxed);
+  return now;
+}
+
+rms_status rms_stream_threshold_set(int64_t bytes) {
+  atomic_store_explicit(&threshold, bytes < 0 ? -1 : bytes, memory_order_relaxed);
+  return RMS_OK;
+}

@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: MIT */
+#include "../vec/scalar.h"
+#define RMS_ISA scalar
+#include "../kernels/instantiate.h"

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Third part of the kernel template: the forward pass of a segment. h = x*r or (x - mean)*r, then the affine part, one sweep
+ * that also stores the residual sum. */
+
+typedef struct {
+  K(source) src;
+  const char *weight, *bias;
+  char *y, *residual_out;
+  int64_t width, ahead; /* ahead: bytes from x to the next segment's x, to fetch it early; 0: do not */
+  REAL offset;
+  bool weight_is_f32, before, stream_y, stream_residual;
+} K(segment);
+
+/* Stores n elements from element j of p on. */
+INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
+  rms_dtype type = T != RMS_F32 && wide ? RMS_F32 : T;
+  p += j * (T != RMS_F32 && wide ? 4 : T_SIZE);
+  if (n < LANES)
+    V(store_n)(p, v, n, type, EO);
+  else if (stream)
+    V(stream)(p, v, type, EO);
+  else
+    V(store)(p, v, type, EO);
+}
+
+/* weight + offset; an offset of zero is -0, which changes no weight, not even a zero's sign. */
+INLINE VEC K(gain)(const char *weight, int64_t j, int n, REAL offset, bool wide) {
+  return V(add)(K(load)(weight, j, n, wide), V(set)(offset));
+}
+
+INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
+  if (s->before) {
+    h = V(round)(h, T);
+    if (s->weight) {
+      h = V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+      if (!s->weight_is_f32) h = V(round)(h, T);
+    }
+    return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
+  }
+  if (!s->weight) return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
+  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
+}
+
+/* What nearly every model does: RMSNorm with a weight, LayerNorm with a weight and a bias, one rounding. */
+INLINE VEC K(affine_common)(const K(segment) * s, VEC h, int64_t j, int n, bool layer) {
+  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  return layer ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
+}
+
+INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool residual, bool scaled,
+                            bool common) {
+  VEC v = K(load_source)(&s->src, j, n, residual, false);
+  if (residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
+  if (layer) v = V(sub)(v, mean);
+  VEC h = V(mul)(v, r);
+  K(put)(s->y, j, n, common ? K(affine_common)(s, h, j, n, layer) : K(affine)(s, h, j, n), false, s->stream_y);
+}
+
+INLINE void K(apply_segment)(const K(segment) * s, K(statistic) st, bool layer, bool residual, bool scaled, bool common) {
+  VEC r = V(set)(st.r), mean = V(set)(st.mean);
+  int64_t j = 0, width = s->width;
+  for (; j + LANES <= width; j += LANES) {
+    if (s->ahead) vec_prefetch(s->src.x + s->ahead + j * T_SIZE);
+    K(apply_vector)(s, r, mean, j, LANES, layer, residual, scaled, common);
+  }
+  if (j < width) K(apply_vector)(s, r, mean, j, (int)(width - j), layer, residual, scaled, common);
+}
+
+NOINLINE void K(apply_scaled)(const K(segment) * s, K(statistic) st, bool layer) {
+  K(apply_segment)(s, st, layer, s->src.residual != NULL, true, false);
+}
+
+static bool K(forward_is_common)(const rms_forward_job *job) {
+  return job->lay.rounding == RMS_ROUND_AFTER_WEIGHT && job->lay.weight &&
+         (job->bias != NULL) == (job->lay.kind == RMS_KIND_LAYER);
+}
+
+static void K(save_statistic)(const rms_forward_job *job, int64_t segment, K(statistic) st) {
+  REAL r = st.r, mean = st.mean;
+  if (st.e) r = (REAL)ldexp((double)r, st.e), mean = (REAL)ldexp((double)mean, -st.e);
+  if (job->rstd) ((REAL *)job->rstd)[segment] = r;
+  if (job->mean) ((REAL *)job->mean)[segment] = mean;
+}
+
+INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(segment) * s) {
+  const rms_layout *lay = &job->lay;
+  int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
+  int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
+  s->src.x = rms_segment(&job->x, at, lay, T_SIZE);
+  s->src.residual = job->residual.data ? rms_segment(&job->residual, at, lay, residual_size) : NULL;
+  s->src.x_is_f32 = false;
+  s->src.residual_is_f32 = lay->residual_is_f32;
+  s->src.up1 = s->src.up2 = 1;
+  s->weight = lay->weight ? lay->weight + weight_at : NULL;
+  s->bias = job->bias ? job->bias + weight_at : NULL;
+  s->y = job->y.data ? rms_segment(&job->y, at, lay, T_SIZE) : NULL;
+  s->residual_out = job->residual_out.data ? rms_segment(&job->residual_out, at, lay, residual_size) : NULL;
+  s->width = lay->width;
+  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->weight_is_f32 = lay->weight_is_f32;
+  s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->stream_y = job->stream_y;
+  s->stream_residual = job->stream_residual;
+}
+
+INLINE void K(forward_loop)(const rms_forward_job *job, int64_t first, int64_t last, bool layer, bool residual) {
+  const rms_layout *lay = &job->lay;
+  bool common = K(forward_is_common)(job);
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i++) {
+    K(segment) s;
+    K(statistic) st;
+    K(open_segment)(job, &at, &s);
+    rms_cursor_next(&at, lay);
+    s.ahead = job->fetch_ahead && i + 1 < last ? rms_segment(&job->x, &at, lay, T_SIZE) - s.src.x : 0;
+    if (job->stats_in)
+      st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
+    else
+      st = K(statistic_of)(lay, &s.src, layer, residual);
+    if (job->rstd || job->mean) K(save_statistic)(job, i, st);
+    if (__builtin_expect(st.e != 0, 0))
+      K(apply_scaled)(&s, st, layer);
+    else if (common)
+      K(apply_segment)(&s, st, layer, residual, false, true);
+    else
+      K(apply_segment)(&s, st, layer, residual, false, false);
+  }
+  if (job->stream_y || job->stream_residual) vec_stream_fence();
+}
+
+static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER, residual = job->residual.data != NULL;
+  if (layer && residual)
+    K(forward_loop)(job, first, last, true, true);
+  else if (layer)
+    K(forward_loop)(job, first, last, true, false);
+  else if (residual)
+    K(forward_loop)(job, first, last, false, true);
+  else
+    K(forward_loop)(job, first, last, false, false);
+}
+
+static void K_(rms_stats, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {
+  rms_cursor at = rms_cursor_at(&job->lay, first);
+  for (int64_t i = first; i < last; i++, rms_cursor_next(&at, &job->lay)) {
+    K(segment) s;
+    K(open_segment)(job, &at, &s);
+    job->stats_out[i] = K(export_moment)(&job->lay, K(moment_of)(&job->lay, &s.src));
+  }
+}

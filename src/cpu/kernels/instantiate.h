@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its virtual
+ * vector and defines RMS_ISA, the name. */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include "../kernels.h"
+#include "cursor.h"
+
+#define T        RMS_F32
+#define T_NAME   f32
+#define T_IS_F64 0
+#include "template.h"
+
+#define T        RMS_F64
+#define T_NAME   f64
+#define T_IS_F64 1
+#include "template.h"
+
+#define T        RMS_BF16
+#define T_NAME   bf16
+#define T_IS_F64 0
+#include "template.h"
+
+#define T        RMS_F16
+#define T_NAME   f16
+#define T_IS_F64 0
+#include "template.h"
+
+#define RMS_TEXT_(a) #a
+#define RMS_TEXT(a)  RMS_TEXT_(a)
+
+#define RMS_BY_TYPE(op)                                                                                                \
+  { K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
+
+const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA), RMS_BY_TYPE(rms_forward), RMS_BY_TYPE(rms_stats),
+                                              RMS_BY_TYPE(rms_backward), RMS_BY_TYPE(rms_backward_stats)};

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Second part of the kernel template: loading a segment and its statistic (sum of squares, mean, r), with the range guard.
+ *
+ * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are combined
+ * by V(sum4), missing elements of the last block count as zeros. The rule is the specification that all instruction sets
+ * share; see docs/numerics.md. */
+
+enum { K(BLOCK) = 4 * LANES };
+
+/* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that brings
+ * rows whose squares leave the range of REAL back into it. */
+typedef struct {
+  const char *x, *residual;
+  bool x_is_f32;        /* x is stored as f32 though T is not            */
+  bool residual_is_f32; /* the residual is stored as f32 though T is not */
+  REAL up1, up2;
+} K(source);
+
+typedef struct {
+  VEC a, b, c, d;
+} K(lanes);
+
+/* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */
+INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
+  if (T != RMS_F32 && wide) {
+    p += j * 4;
+    return n == LANES ? V(load)(p, RMS_F32, EO) : V(load_n)(p, n, RMS_F32, EO);
+  }
+  p += j * T_SIZE;
+  return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
+}
+
+INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, bool scaled) {
+  VEC v = K(load)(s->x, j, n, s->x_is_f32);
+  if (residual) {
+    v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
+    if (!s->residual_is_f32) v = V(round)(v, T);
+  }
+  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
+  return v;
+}
+
+/* The last, incomplete block of a segment as a whole one. */
+NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
+  memset(to, 0, (size_t)(K(BLOCK) * size));
+  memcpy(to, from, (size_t)(count * size));
+  return to;
+}
+
+enum { K(SUM), K(SQUARES) };
+
+INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool centred) {
+  if (centred) {
+    v = V(sub)(v, mean);
+    if (left < LANES) v = V(first)(v, left > 0 ? (int)left : 0, EO);
+  }
+  return what == K(SUM) ? V(add)(acc, v) : V(fma)(v, v, acc);
+}
+
+/* Adds one block from element j on; elements from `left` on are padding. */
+INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what, bool centred,
+                             bool residual, bool scaled) {
+  VEC a = K(load_source)(s, j, LANES, residual, scaled), b = K(load_source)(s, j + LANES, LANES, residual, scaled);
+  VEC c = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
+  VEC d = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
+  acc.a = K(add_term)(acc.a, a, mean, left, what, centred);
+  acc.b = K(add_term)(acc.b, b, mean, left - LANES, what, centred);
+  acc.c = K(add_term)(acc.c, c, mean, left - 2 * LANES, what, centred);
+  acc.d = K(add_term)(acc.d, d, mean, left - 3 * LANES, what, centred);
+  return acc;
+}
+
+INLINE REAL K(sum_lanes)(K(lanes) acc) {
+  return V(sum4)(acc.a, acc.b, acc.c, acc.d, EO);
+}
+
+/* The sum over the first k elements. */
+INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bool centred, bool residual, bool scaled) {
+  VEC zero = V(set)(0), m = V(set)(mean);
+  K(lanes) acc = {zero, zero, zero, zero};
+  K(source) at = *s;
+  char x[256], r[256];
+  int64_t j = 0;
+  for (int64_t left = k; left > 0; left -= K(BLOCK), j += K(BLOCK)) {
+    if (left < K(BLOCK)) {
+      int64_t x_size = s->x_is_f32 ? 4 : T_SIZE, r_size = s->residual_is_f32 ? 4 : T_SIZE;
+      at.x = K(pad)(x, s->x + j * x_size, left, x_size);
+      if (residual) at.residual = K(pad)(r, s->residual + j * r_size, left, r_size);
+      j = 0;
+    }
+    acc = K(add_block)(acc, &at, j, left, m, what, centred, residual, scaled);
+  }
+  return K(sum_lanes)(acc);
+}
+
+static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
+  memset(to, 0, (size_t)(K(BLOCK) * size));
+  for (int64_t i = 0; i < count; i++)
+    memcpy(to + i * size, from + indices[i] * size, (size_t)size);
+}
+
+/* The sum of squares over k listed elements: the i-th of the list counts as element i. */
+NOINLINE REAL K(sum_listed)(const K(source) * s, const int64_t *indices, int64_t k, bool residual, bool scaled) {
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  K(source) packed = *s;
+  char x[256], r[256];
+  packed.x = x;
+  packed.residual = r;
+  for (int64_t i = 0; i < k; i += K(BLOCK)) {
+    int64_t count = k - i < K(BLOCK) ? k - i : K(BLOCK);
+    K(gather)(x, s->x, indices + i, count, s->x_is_f32 ? 4 : T_SIZE);
+    if (residual) K(gather)(r, s->residual, indices + i, count, s->residual_is_f32 ? 4 : T_SIZE);
+    acc = K(add_block)(acc, &packed, 0, count, zero, K(SQUARES), false, residual, scaled);
+  }
+  return K(sum_lanes)(acc);
+}
+
+/* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the segment
+ * times 2^e. */
+typedef struct {
+  REAL sum, mean;
+  int e;
+} K(moment);
+
+INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s, bool layer, bool residual, bool scaled) {
+  K(moment) m = {0, 0, 0};
+  if (layer) {
+    m.mean = K(sum_first)(s, lay->k, 0, K(SUM), false, residual, scaled) / (REAL)lay->k;
+    m.sum = K(sum_first)(s, lay->k, m.mean, K(SQUARES), true, residual, scaled);
+  } else if (lay->indices) {
+    m.sum = K(sum_listed)(s, lay->indices, lay->k, residual, scaled);
+  } else {
+    m.sum = K(sum_first)(s, lay->k, 0, K(SQUARES), false, residual, scaled);
+  }
+  return m;
+}
+
+/* Exponent e with 2^e <= a < 2^(e+1), for finite a > 0. */
+static int K(exponent)(REAL a) {
+  int e;
+  (void)frexp((double)a, &e);
+  return e - 1;
+}
+
+/* The largest e for which eps stays of the order of 1 when the segment is scaled by 2^e. */
+static int K(eps_limit)(const rms_layout *lay) {
+  if (lay->eps == 0) return 4096;
+  int e;
+  (void)frexp(lay->eps, &e);
+  return lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
+}
+
+static void K(set_scale)(K(source) * s, int e) {
+  s->up1 = (REAL)ldexp(1.0, e / 2);
+  s->up2 = (REAL)ldexp(1.0, e - e / 2);
+}
+
+/* The larger of `most` and the magnitudes in v; NaN if there is one. */
+static REAL K(larger)(REAL most, VEC v) {
+  REAL lane[LANES];
+  V(store)(lane, v, REAL_TYPE, 0);
+  for (int i = 0; i < LANES; i++) {
+    REAL a = lane[i] < 0 ? -lane[i] : lane[i];
+    if (a != a) return a;
+    if (a > most) most = a;
+  }
+  return most;
+}
+
+/* The largest magnitude among elements 0..n-1, or the n listed ones. */
+NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
+  REAL most = 0;
+  int64_t step = indices ? 1 : LANES;
+  for (int64_t j = 0; j < n && most == most; j += step) {
+    int count = indices ? 1 : n - j < LANES ? (int)(n - j) : LANES;
+    most = K(larger)(most, K(load_source)(s, indices ? indices[j] : j, count, s->residual != NULL, false));
+  }
+  return most;
+}
+
+/* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of one.
+ * With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
+NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) plain) {
+  REAL most = K(largest)(s, lay->indices, lay->k);
+  if (!(most <= REAL_MAX) || most == 0) return plain;
+  int e = -K(exponent)(most), limit = K(eps_limit)(lay);
+  if (e > limit) e = limit;
+  K(set_scale)(s, e);
+  K(moment) m = K(measure)(lay, s, lay->kind == RMS_KIND_LAYER, s->residual != NULL, true);
+  m.e = e;
+  return m;
+}
+
+INLINE bool K(in_range)(REAL sum) {
+  return sum >= TINY && sum <= REAL_MAX;
+}
+
+/* The moment where speed does not matter. s->up1 and up2 are set if its e is not 0. */
+NOINLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
+  K(moment) m = {0, 0, 0};
+  if (lay->k == 0) return m;
+  m = K(measure)(lay, s, lay->kind == RMS_KIND_LAYER, s->residual != NULL, false);
+  return K(in_range)(m.sum) ? m : K(measure_scaled)(lay, s, m);
+}
+
+/* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). */
+typedef struct {
+  REAL r, mean, rms, k;
+  int e;
+} K(statistic);
+
+INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
+  REAL ms = m.sum / k, eps = (REAL)lay->eps, root;
+  K(statistic) st = {0, m.mean, 0, k, m.e};
+  if (lay->eps_place == RMS_EPS_INSIDE) {
+    if (m.e) eps = (REAL)ldexp(lay->eps, 2 * m.e);
+    root = SQRT(ms + eps);
+  } else {
+    if (m.e) eps = (REAL)ldexp(lay->eps, m.e);
+    st.rms = SQRT(ms);
+    root = st.rms + eps;
+  }
+  st.r = root == 0 ? 0 : 1 / root;
+  return st;
+}
+
+INLINE K(statistic) K(statistic_of)(const rms_layout *lay, K(source) * s, bool layer, bool residual) {
+  K(moment) m = K(measure)(lay, s, layer, residual, false);
+  if (__builtin_expect(!K(in_range)(m.sum), 0)) m = K(measure_scaled)(lay, s, m);
+  return K(finish)(lay, m, (REAL)lay->k);
+}
+
+/* ---- the public form of a statistic, for rows that are sharded ---- */
+
+static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
+  rms_stat out = {(double)lay->k, ldexp((double)m.mean, -m.e), ldexp((double)m.sum, -2 * m.e)};
+  return out;
+}
+
+/* forced: scale even where the forward would not need it. */
+NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
+  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
+  if ((forced || !K(in_range)(m.sum)) && in->m2 > 0 && in->m2 <= 1.7976931348623157e308) {
+    int e, limit = K(eps_limit)(lay);
+    (void)frexp(in->m2 / in->count, &e);
+    e = -(e / 2);
+    m.e = e < limit ? e : limit;
+    m.sum = (REAL)ldexp(in->m2, 2 * m.e);
+    m.mean = (REAL)ldexp(in->mean, m.e);
+    K(set_scale)(s, m.e);
+  }
+  return K(finish)(lay, m, (REAL)in->count);
+}

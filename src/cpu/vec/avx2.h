@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The virtual vector on AVX2 + FMA + F16C: two 256-bit registers. Contract: vec/README.md. With eo = 1 `lo` holds the even
+ * elements and `hi` the odd ones, so a register of 16 bf16 values splits by a shift and a mask. */
+#ifndef RMS_VEC_AVX2_H
+#define RMS_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+#include "../../../include/rmsnorm.h"
+
+typedef struct {
+  __m256 lo, hi;
+} vf;
+typedef struct {
+  __m256d lo, hi;
+} vd;
+
+static inline int vf_lane(int element, int eo) {
+  return eo ? (element & 1) * 8 + element / 2 : element;
+}
+
+static inline vf vf_set(float f) {
+  vf r = {_mm256_set1_ps(f), _mm256_set1_ps(f)};
+  return r;
+}
+
+static inline vf vf_deinterleave(__m256 a, __m256 b) {
+  __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), odd = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+  vf r = {_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)), _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8))};
+  return r;
+}
+
+static inline vf vf_interleave(vf a) {
+  __m256 low = _mm256_unpacklo_ps(a.lo, a.hi), high = _mm256_unpackhi_ps(a.lo, a.hi);
+  vf r = {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+  return r;
+}
+
+static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
+  if (type == RMS_F16) {
+    vf r = {_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
+    return r;
+  }
+  vf r = {_mm256_castsi256_ps(_mm256_slli_epi32(h, 16)),
+          _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000u)))};
+  return eo ? r : vf_interleave(r);
+}
+
+static inline __m256i vf_bf16_round_bits(__m256 a) {
+  __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, nan);
+}
+
+static inline __m256i vf_to_bits16(vf a, rms_dtype type, int eo) {
+  if (type == RMS_F16) {
+    __m128i lo = _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m128i hi = _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
+  }
+  if (!eo) a = vf_deinterleave(a.lo, a.hi);
+  return _mm256_blend_epi16(_mm256_srli_epi32(vf_bf16_round_bits(a.lo), 16), vf_bf16_round_bits(a.hi), 0xaa);
+}
+
+static inline vf vf_load(const void *p, rms_dtype type, int eo) {
+  if (type == RMS_F32) {
+    vf r = {_mm256_loadu_ps((const float *)p), _mm256_loadu_ps((const float *)p + 8)};
+    return eo ? vf_deinterleave(r.lo, r.hi) : r;
+  }
+  return vf_from_bits16(_mm256_loadu_si256((const __m256i *)p), type, eo);
+}
+
+/* Lanes 0..n-1 all ones, for n of 0..8 (less and more saturate). */
+static inline __m256i vf_mask8(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* The first n 16-bit elements, in pieces that never reach past them. */
+static inline void vec_copy16(char *to, const char *from, int n) {
+  if (n & 8) memcpy(to, from, 16), to += 16, from += 16;
+  if (n & 4) memcpy(to, from, 8), to += 8, from += 8;
+  if (n & 2) memcpy(to, from, 4), to += 4, from += 4;
+  if (n & 1) memcpy(to, from, 2);
+}
+
+static inline vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
+  if (type == RMS_F32) {
+    vf r = {_mm256_maskload_ps((const float *)p, vf_mask8(n)),
+            n > 8 ? _mm256_maskload_ps((const float *)p + 8, vf_mask8(n - 8)) : _mm256_setzero_ps()};
+    return eo ? vf_deinterleave(r.lo, r.hi) : r;
+  }
+  __m256i h = _mm256_setzero_si256();
+  char bytes[32];
+  _mm256_storeu_si256((__m256i *)bytes, h);
+  vec_copy16(bytes, (const char *)p, n);
+  return vf_from_bits16(_mm256_loadu_si256((const __m256i *)bytes), type, eo);
+}
+
+static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
+  if (type == RMS_F32) {
+    if (eo) a = vf_interleave(a);
+    _mm256_storeu_ps((float *)p, a.lo);
+    _mm256_storeu_ps((float *)p + 8, a.hi);
+  } else {
+    _mm256_storeu_si256((__m256i *)p, vf_to_bits16(a, type, eo));
+  }
+}
+
+static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
+  if (type == RMS_F32) {
+    if (eo) a = vf_interleave(a);
+    _mm256_stream_ps((float *)p, a.lo);
+    _mm256_stream_ps((float *)p + 8, a.hi);
+  } else {
+    _mm256_stream_si256((__m256i *)p, vf_to_bits16(a, type, eo));
+  }
+}
+
+static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
+  if (type == RMS_F32) {
+    if (eo) a = vf_interleave(a);
+    _mm256_maskstore_ps((float *)p, vf_mask8(n), a.lo);
+    if (n > 8) _mm256_maskstore_ps((float *)p + 8, vf_mask8(n - 8), a.hi);
+  } else {
+    char bytes[32];
+    _mm256_storeu_si256((__m256i *)bytes, vf_to_bits16(a, type, eo));
+    vec_copy16((char *)p, bytes, n);
+  }
+}
+
+static inline vf vf_round(vf a, rms_dtype type) {
+  if (type == RMS_BF16) {
+    __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+    a.lo = _mm256_castsi256_ps(_mm256_and_si256(vf_bf16_round_bits(a.lo), high));
+    a.hi = _mm256_castsi256_ps(_mm256_and_si256(vf_bf16_round_bits(a.hi), high));
+  } else if (type == RMS_F16) {
+    a = vf_from_bits16(vf_to_bits16(a, RMS_F16, 0), RMS_F16, 0);
+  }
+  return a;
+}
+
+static inline vf vf_first(vf a, int n, int eo) {
+  int lo = eo ? (n + 1) / 2 : n, hi = eo ? n / 2 : n - 8;
+  a.lo = _mm256_and_ps(a.lo, _mm256_castsi256_ps(vf_mask8(lo)));
+  a.hi = _mm256_and_ps(a.hi, _mm256_castsi256_ps(vf_mask8(hi)));
+  return a;
+}
+
+static inline vf vf_add(vf a, vf b) {
+  vf r = {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_sub(vf a, vf b) {
+  vf r = {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_mul(vf a, vf b) {
+  vf r = {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_fma(vf a, vf b, vf c) {
+  vf r = {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  return r;
+}
+
+static inline __m128 vf_half_sum(__m256 a) {
+  return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+}
+
+static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  vf s = vf_add(vf_add(a, c), vf_add(b, d));
+  if (eo) {
+    __m128 even = vf_half_sum(s.lo), odd = vf_half_sum(s.hi);
+    __m128 both = _mm_add_ps(_mm_movelh_ps(even, odd), _mm_movehl_ps(odd, even)); /* e0+e2 e1+e3 o0+o2 o1+o3 */
+    both = _mm_add_ps(both, _mm_movehdup_ps(both));
+    return _mm_cvtss_f32(_mm_add_ss(both, _mm_movehl_ps(both, both)));
+  }
+  __m128 quad = vf_half_sum(_mm256_add_ps(s.lo, s.hi));
+  __m128 pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
+  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+static inline int vd_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static inline vd vd_set(double f) {
+  vd r = {_mm256_set1_pd(f), _mm256_set1_pd(f)};
+  return r;
+}
+
+static inline vd vd_load(const void *p, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F64) {
+    vd r = {_mm256_loadu_pd((const double *)p), _mm256_loadu_pd((const double *)p + 4)};
+    return r;
+  }
+  vd r = {_mm256_cvtps_pd(_mm_loadu_ps((const float *)p)), _mm256_cvtps_pd(_mm_loadu_ps((const float *)p + 4))};
+  return r;
+}
+
+static inline __m256i vd_mask4(int n) {
+  return _mm256_cvtepi32_epi64(_mm256_castsi256_si128(vf_mask8(n)));
+}
+
+static inline vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F64) {
+    vd r = {_mm256_maskload_pd((const double *)p, vd_mask4(n)),
+            n > 4 ? _mm256_maskload_pd((const double *)p + 4, vd_mask4(n - 4)) : _mm256_setzero_pd()};
+    return r;
+  }
+  __m256 f = _mm256_maskload_ps((const float *)p, vf_mask8(n));
+  vd r = {_mm256_cvtps_pd(_mm256_castps256_ps128(f)), _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1))};
+  return r;
+}
+
+static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm256_storeu_pd((double *)p, a.lo);
+  _mm256_storeu_pd((double *)p + 4, a.hi);
+}
+
+static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm256_stream_pd((double *)p, a.lo);
+  _mm256_stream_pd((double *)p + 4, a.hi);
+}
+
+static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm256_maskstore_pd((double *)p, vd_mask4(n), a.lo);
+  if (n > 4) _mm256_maskstore_pd((double *)p + 4, vd_mask4(n - 4), a.hi);
+}
+
+static inline vd vd_round(vd a, rms_dtype type) {
+  (void)type;
+  return a;
+}
+
+static inline vd vd_first(vd a, int n, int eo) {
+  (void)eo;
+  a.lo = _mm256_and_pd(a.lo, _mm256_castsi256_pd(vd_mask4(n)));
+  a.hi = _mm256_and_pd(a.hi, _mm256_castsi256_pd(vd_mask4(n - 4)));
+  return a;
+}
+
+static inline vd vd_add(vd a, vd b) {
+  vd r = {_mm256_add_pd(a.lo, b.lo), _mm256_add_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_sub(vd a, vd b) {
+  vd r = {_mm256_sub_pd(a.lo, b.lo), _mm256_sub_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_mul(vd a, vd b) {
+  vd r = {_mm256_mul_pd(a.lo, b.lo), _mm256_mul_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_fma(vd a, vd b, vd c) {
+  vd r = {_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
+  return r;
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  vd s = vd_add(vd_add(a, c), vd_add(b, d));
+  (void)eo;
+  __m256d quad = _mm256_add_pd(s.lo, s.hi);
+  __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+}
+
+static inline void vec_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+static inline void vec_stream_fence(void) {
+  _mm_sfence();
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The virtual vector on AVX-512 (F, BW, VL, DQ): one 512-bit register. Contract: vec/README.md. Lanes are always in order:
+ * widening and narrowing 16-bit elements is one instruction here. */
+#ifndef RMS_VEC_AVX512_H
+#define RMS_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include "../../../include/rmsnorm.h"
+
+typedef __m512 vf;
+typedef __m512d vd;
+
+static inline int vf_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static inline vf vf_set(float f) {
+  return _mm512_set1_ps(f);
+}
+
+static inline __mmask16 vf_mask(int n) {
+  return (__mmask16)((1u << n) - 1u);
+}
+
+static inline vf vf_from_bits16(__m256i h, rms_dtype type) {
+  if (type == RMS_F16) return _mm512_cvtph_ps(h);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+static inline __m512i vf_bf16_round_bits(vf a) {
+  __m512i u = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(rounded, nan, u, _mm512_set1_epi32(0x400000));
+}
+
+static inline __m256i vf_to_bits16(vf a, rms_dtype type) {
+  if (type == RMS_F16) return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vf_bf16_round_bits(a), 16));
+}
+
+static inline vf vf_load(const void *p, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32) return _mm512_loadu_ps(p);
+  return vf_from_bits16(_mm256_loadu_si256((const __m256i *)p), type);
+}
+
+static inline vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32) return _mm512_maskz_loadu_ps(vf_mask(n), p);
+  return vf_from_bits16(_mm256_maskz_loadu_epi16(vf_mask(n), p), type);
+}
+
+static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32)
+    _mm512_storeu_ps(p, a);
+  else
+    _mm256_storeu_si256((__m256i *)p, vf_to_bits16(a, type));
+}
+
+static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32)
+    _mm512_stream_ps((float *)p, a);
+  else
+    _mm256_stream_si256((__m256i *)p, vf_to_bits16(a, type));
+}
+
+static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32)
+    _mm512_mask_storeu_ps(p, vf_mask(n), a);
+  else
+    _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits16(a, type));
+}
+
+static inline vf vf_round(vf a, rms_dtype type) {
+  if (type == RMS_BF16)
+    return _mm512_castsi512_ps(_mm512_and_si512(vf_bf16_round_bits(a), _mm512_set1_epi32((int)0xffff0000u)));
+  return type == RMS_F16 ? vf_from_bits16(vf_to_bits16(a, RMS_F16), RMS_F16) : a;
+}
+
+static inline vf vf_first(vf a, int n, int eo) {
+  (void)eo;
+  return _mm512_maskz_mov_ps(vf_mask(n), a);
+}
+
+static inline vf vf_add(vf a, vf b) {
+  return _mm512_add_ps(a, b);
+}
+
+static inline vf vf_sub(vf a, vf b) {
+  return _mm512_sub_ps(a, b);
+}
+
+static inline vf vf_mul(vf a, vf b) {
+  return _mm512_mul_ps(a, b);
+}
+
+static inline vf vf_fma(vf a, vf b, vf c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  vf s = vf_add(vf_add(a, c), vf_add(b, d));
+  (void)eo;
+  __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
+  __m128 quad = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
+  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+static inline int vd_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static inline vd vd_set(double f) {
+  return _mm512_set1_pd(f);
+}
+
+static inline vd vd_load(const void *p, rms_dtype type, int eo) {
+  (void)eo;
+  return type == RMS_F64 ? _mm512_loadu_pd(p) : _mm512_cvtps_pd(_mm256_loadu_ps((const float *)p));
+}
+
+static inline vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
+  __mmask8 mask = (__mmask8)vf_mask(n);
+  (void)eo;
+  return type == RMS_F64 ? _mm512_maskz_loadu_pd(mask, p) : _mm512_cvtps_pd(_mm256_maskz_loadu_ps(mask, p));
+}
+
+static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm512_storeu_pd(p, a);
+}
+
+static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm512_stream_pd((double *)p, a);
+}
+
+static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  _mm512_mask_storeu_pd(p, (__mmask8)vf_mask(n), a);
+}
+
+static inline vd vd_round(vd a, rms_dtype type) {
+  (void)type;
+  return a;
+}
+
+static inline vd vd_first(vd a, int n, int eo) {
+  (void)eo;
+  return _mm512_maskz_mov_pd((__mmask8)vf_mask(n), a);
+}
+
+static inline vd vd_add(vd a, vd b) {
+  return _mm512_add_pd(a, b);
+}
+
+static inline vd vd_sub(vd a, vd b) {
+  return _mm512_sub_pd(a, b);
+}
+
+static inline vd vd_mul(vd a, vd b) {
+  return _mm512_mul_pd(a, b);
+}
+
+static inline vd vd_fma(vd a, vd b, vd c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  vd s = vd_add(vd_add(a, c), vd_add(b, d));
+  (void)eo;
+  __m256d quad = _mm256_add_pd(_mm512_castpd512_pd256(s), _mm512_extractf64x4_pd(s, 1));
+  __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+}
+
+static inline void vec_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+static inline void vec_stream_fence(void) {
+  _mm_sfence();
+}
+
+#endif

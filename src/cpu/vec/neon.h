@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The virtual vector on AArch64 Advanced SIMD: four 128-bit registers. Contract: vec/README.md. Lanes are always in order.
+ * There are no non-temporal vector stores worth using here: stream is a plain store. */
+#ifndef RMS_VEC_NEON_H
+#define RMS_VEC_NEON_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+#include <string.h>
+#include "../../../include/rmsnorm.h"
+
+typedef struct {
+  float32x4_t q0, q1, q2, q3;
+} vf;
+typedef struct {
+  float64x2_t q0, q1, q2, q3;
+} vd;
+
+static inline int vf_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static inline vf vf_set(float f) {
+  float32x4_t q = vdupq_n_f32(f);
+  vf r = {q, q, q, q};
+  return r;
+}
+
+static inline float32x4_t vf_widen4(uint16x4_t h, rms_dtype type) {
+  if (type == RMS_F16) return vcvt_f32_f16(vreinterpret_f16_u16(h));
+  return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(h), 16));
+}
+
+static inline uint16x4_t vf_narrow4(float32x4_t a, rms_dtype type) {
+  if (type == RMS_F16) return vreinterpret_u16_f16(vcvt_f16_f32(a));
+  uint32x4_t u = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+  uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+  uint32x4_t number = vceqq_f32(a, a), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+  return vshrn_n_u32(vbslq_u32(number, rounded, quiet), 16);
+}
+
+static inline vf vf_from_bits16(uint16x8_t lo, uint16x8_t hi, rms_dtype type) {
+  vf r = {vf_widen4(vget_low_u16(lo), type), vf_widen4(vget_high_u16(lo), type), vf_widen4(vget_low_u16(hi), type),
+          vf_widen4(vget_high_u16(hi), type)};
+  return r;
+}
+
+static inline vf vf_load(const void *p, rms_dtype type, int eo) {
+  (void)eo;
+  if (type == RMS_F32) {
+    const char *b = p; /* byte loads: any alignment */
+    vf r = {vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)b)), vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)b + 16)),
+            vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)b + 32)),
+            vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)b + 48))};
+    return r;
+  }
+  const uint8_t *h = p;
+  return vf_from_bits16(vreinterpretq_u16_u8(vld1q_u8(h)), vreinterpretq_u16_u8(vld1q_u8(h + 16)), type);
+}
+
+static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
+  uint8_t *b = p;
+  (void)eo;
+  if (type == RMS_F32) {
+    vst1q_u8(b, vreinterpretq_u8_f32(a.q0));
+    vst1q_u8(b + 16, vreinterpretq_u8_f32(a.q1));
+    vst1q_u8(b + 32, vreinterpretq_u8_f32(a.q2));
+    vst1q_u8(b + 48, vreinterpretq_u8_f32(a.q3));
+  } else {
+    vst1q_u8(b, vreinterpretq_u8_u16(vcombine_u16(vf_narrow4(a.q0, type), vf_narrow4(a.q1, type))));
+    vst1q_u8(b + 16, vreinterpretq_u8_u16(vcombine_u16(vf_narrow4(a.q2, type), vf_narrow4(a.q3, type))));
+  }
+}
+
+static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
+  vf_store(p, a, type, eo);
+}
+
+/* The tail goes through a buffer: it is read or written once a row. */
+static inline vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
+  char bytes[64] = {0};
+  memcpy(bytes, p, (size_t)n * (type == RMS_F32 ? 4 : 2));
+  return vf_load(bytes, type, eo);
+}
+
+static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
+  char bytes[64];
+  vf_store(bytes, a, type, eo);
+  memcpy(p, bytes, (size_t)n * (type == RMS_F32 ? 4 : 2));
+}
+
+static inline vf vf_round(vf a, rms_dtype type) {
+  if (type == RMS_F32) return a;
+  vf r = {vf_widen4(vf_narrow4(a.q0, type), type), vf_widen4(vf_narrow4(a.q1, type), type),
+          vf_widen4(vf_narrow4(a.q2, type), type), vf_widen4(vf_narrow4(a.q3, type), type)};
+  return r;
+}
+
+static inline vf vf_first(vf a, int n, int eo) {
+  char bytes[64];
+  vf_store(bytes, a, RMS_F32, eo);
+  return vf_load_n(bytes, n, RMS_F32, eo);
+}
+
+static inline vf vf_add(vf a, vf b) {
+  vf r = {vaddq_f32(a.q0, b.q0), vaddq_f32(a.q1, b.q1), vaddq_f32(a.q2, b.q2), vaddq_f32(a.q3, b.q3)};
+  return r;
+}
+
+static inline vf vf_sub(vf a, vf b) {
+  vf r = {vsubq_f32(a.q0, b.q0), vsubq_f32(a.q1, b.q1), vsubq_f32(a.q2, b.q2), vsubq_f32(a.q3, b.q3)};
+  return r;
+}
+
+static inline vf vf_mul(vf a, vf b) {
+  vf r = {vmulq_f32(a.q0, b.q0), vmulq_f32(a.q1, b.q1), vmulq_f32(a.q2, b.q2), vmulq_f32(a.q3, b.q3)};
+  return r;
+}
+
+static inline vf vf_fma(vf a, vf b, vf c) {
+  vf r = {vfmaq_f32(c.q0, a.q0, b.q0), vfmaq_f32(c.q1, a.q1, b.q1), vfmaq_f32(c.q2, a.q2, b.q2),
+          vfmaq_f32(c.q3, a.q3, b.q3)};
+  return r;
+}
+
+static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  vf s = vf_add(vf_add(a, c), vf_add(b, d));
+  (void)eo;
+  float32x4_t quad = vaddq_f32(vaddq_f32(s.q0, s.q2), vaddq_f32(s.q1, s.q3));
+  float32x2_t pair = vadd_f32(vget_low_f32(quad), vget_high_f32(quad));
+  return vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1);
+}
+
+static inline int vd_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static inline vd vd_set(double f) {
+  float64x2_t q = vdupq_n_f64(f);
+  vd r = {q, q, q, q};
+  return r;
+}
+
+static inline vd vd_load(const void *p, rms_dtype type, int eo) {
+  const uint8_t *b = p;
+  (void)eo;
+  if (type == RMS_F64) {
+    vd r = {vreinterpretq_f64_u8(vld1q_u8(b)), vreinterpretq_f64_u8(vld1q_u8(b + 16)),
+            vreinterpretq_f64_u8(vld1q_u8(b + 32)), vreinterpretq_f64_u8(vld1q_u8(b + 48))};
+    return r;
+  }
+  float32x4_t lo = vreinterpretq_f32_u8(vld1q_u8(b)), hi = vreinterpretq_f32_u8(vld1q_u8(b + 16));
+  vd r = {vcvt_f64_f32(vget_low_f32(lo)), vcvt_high_f64_f32(lo), vcvt_f64_f32(vget_low_f32(hi)), vcvt_high_f64_f32(hi)};
+  return r;
+}
+
+static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
+  uint8_t *b = p;
+  (void)type;
+  (void)eo;
+  vst1q_u8(b, vreinterpretq_u8_f64(a.q0));
+  vst1q_u8(b + 16, vreinterpretq_u8_f64(a.q1));
+  vst1q_u8(b + 32, vreinterpretq_u8_f64(a.q2));
+  vst1q_u8(b + 48, vreinterpretq_u8_f64(a.q3));
+}
+
+static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
+  vd_store(p, a, type, eo);
+}
+
+static inline vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
+  char bytes[64] = {0};
+  memcpy(bytes, p, (size_t)n * (type == RMS_F64 ? 8 : 4));
+  return vd_load(bytes, type, eo);
+}
+
+static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
+  char bytes[64];
+  vd_store(bytes, a, type, eo);
+  memcpy(p, bytes, (size_t)n * 8);
+}
+
+static inline vd vd_round(vd a, rms_dtype type) {
+  (void)type;
+  return a;
+}
+
+static inline vd vd_first(vd a, int n, int eo) {
+  char bytes[64];
+  vd_store(bytes, a, RMS_F64, eo);
+  return vd_load_n(bytes, n, RMS_F64, eo);
+}
+
+static inline vd vd_add(vd a, vd b) {
+  vd r = {vaddq_f64(a.q0, b.q0), vaddq_f64(a.q1, b.q1), vaddq_f64(a.q2, b.q2), vaddq_f64(a.q3, b.q3)};
+  return r;
+}
+
+static inline vd vd_sub(vd a, vd b) {
+  vd r = {vsubq_f64(a.q0, b.q0), vsubq_f64(a.q1, b.q1), vsubq_f64(a.q2, b.q2), vsubq_f64(a.q3, b.q3)};
+  return r;
+}
+
+static inline vd vd_mul(vd a, vd b) {
+  vd r = {vmulq_f64(a.q0, b.q0), vmulq_f64(a.q1, b.q1), vmulq_f64(a.q2, b.q2), vmulq_f64(a.q3, b.q3)};
+  return r;
+}
+
+static inline vd vd_fma(vd a, vd b, vd c) {
+  vd r = {vfmaq_f64(c.q0, a.q0, b.q0), vfmaq_f64(c.q1, a.q1, b.q1), vfmaq_f64(c.q2, a.q2, b.q2),
+          vfmaq_f64(c.q3, a.q3, b.q3)};
+  return r;
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  vd s = vd_add(vd_add(a, c), vd_add(b, d));
+  (void)eo;
+  float64x2_t pair = vaddq_f64(vaddq_f64(s.q0, s.q2), vaddq_f64(s.q1, s.q3));
+  return vgetq_lane_f64(pair, 0) + vgetq_lane_f64(pair, 1);
+}
+
+static inline void vec_prefetch(const void *p) {
+  __builtin_prefetch(p);
+}
+
+static inline void vec_stream_fence(void) {}
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The virtual vector in plain C: 16 f32 lanes (vf) or 8 f64 lanes (vd). See vec/README.md for the contract that this header
+ * and its siblings share; this one is the definition, the others must match it bit for bit. */
+#ifndef RMS_VEC_SCALAR_H
+#define RMS_VEC_SCALAR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include "../../../include/rmsnorm.h"
+#include "../convert.h"
+
+/* Real functions: unrolled into every kernel they would make a megabyte of code. */
+#define VEC_CALL __attribute__((noinline, unused))
+
+typedef struct {
+  float v[16];
+} vf;
+typedef struct {
+  double v[8];
+} vd;
+
+static inline int vf_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static VEC_CALL vf vf_set(float f) {
+  vf r;
+  for (int i = 0; i < 16; i++)
+    r.v[i] = f;
+  return r;
+}
+
+static inline float vf_widen(const char *p, rms_dtype type) {
+  uint16_t h;
+  float f;
+  if (type == RMS_F32) {
+    memcpy(&f, p, 4);
+    return f;
+  }
+  memcpy(&h, p, 2);
+  return type == RMS_BF16 ? rms_f32_from_bf16(h) : rms_f32_from_f16(h);
+}
+
+static inline void vf_narrow(char *p, float f, rms_dtype type) {
+  if (type == RMS_F32) {
+    memcpy(p, &f, 4);
+    return;
+  }
+  uint16_t h = type == RMS_BF16 ? rms_bf16_from_f32(f) : rms_f16_from_f32(f);
+  memcpy(p, &h, 2);
+}
+
+static VEC_CALL vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
+  vf r = vf_set(0.0f);
+  int size = type == RMS_F32 ? 4 : 2;
+  (void)eo;
+  for (int i = 0; i < n; i++)
+    r.v[i] = vf_widen((const char *)p + i * size, type);
+  return r;
+}
+
+static inline vf vf_load(const void *p, rms_dtype type, int eo) {
+  return vf_load_n(p, 16, type, eo);
+}
+
+static VEC_CALL void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
+  int size = type == RMS_F32 ? 4 : 2;
+  (void)eo;
+  for (int i = 0; i < n; i++)
+    vf_narrow((char *)p + i * size, a.v[i], type);
+}
+
+static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
+  vf_store_n(p, a, 16, type, eo);
+}
+
+static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
+  vf_store_n(p, a, 16, type, eo);
+}
+
+static VEC_CALL vf vf_round(vf a, rms_dtype type) {
+  char narrow[4];
+  for (int i = 0; i < 16; i++) {
+    vf_narrow(narrow, a.v[i], type);
+    a.v[i] = vf_widen(narrow, type);
+  }
+  return a;
+}
+
+static VEC_CALL vf vf_first(vf a, int n, int eo) {
+  (void)eo;
+  for (int i = n; i < 16; i++)
+    a.v[i] = 0.0f;
+  return a;
+}
+
+static VEC_CALL vf vf_add(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] += b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_sub(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] -= b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_mul(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] *= b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_fma(vf a, vf b, vf c) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
+  return a;
+}
+
+static VEC_CALL float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  vf s = vf_add(vf_add(a, c), vf_add(b, d));
+  (void)eo;
+  for (int half = 8; half >= 1; half /= 2)
+    for (int i = 0; i < half; i++)
+      s.v[i] += s.v[i + half];
+  return s.v[0];
+}
+
+static inline int vd_lane(int element, int eo) {
+  (void)eo;
+  return element;
+}
+
+static VEC_CALL vd vd_set(double f) {
+  vd r;
+  for (int i = 0; i < 8; i++)
+    r.v[i] = f;
+  return r;
+}
+
+static VEC_CALL vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
+  vd r = vd_set(0.0);
+  (void)eo;
+  for (int i = 0; i < n; i++) {
+    if (type == RMS_F64) {
+      memcpy(&r.v[i], (const char *)p + 8 * i, 8);
+    } else {
+      float f;
+      memcpy(&f, (const char *)p + 4 * i, 4);
+      r.v[i] = (double)f;
+    }
+  }
+  return r;
+}
+
+static inline vd vd_load(const void *p, rms_dtype type, int eo) {
+  return vd_load_n(p, 8, type, eo);
+}
+
+static VEC_CALL void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
+  (void)type;
+  (void)eo;
+  memcpy(p, a.v, 8 * (size_t)n);
+}
+
+static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
+  vd_store_n(p, a, 8, type, eo);
+}
+
+static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
+  vd_store_n(p, a, 8, type, eo);
+}
+
+static inline vd vd_round(vd a, rms_dtype type) {
+  (void)type;
+  return a;
+}
+
+static VEC_CALL vd vd_first(vd a, int n, int eo) {
+  (void)eo;
+  for (int i = n; i < 8; i++)
+    a.v[i] = 0.0;
+  return a;
+}
+
+static VEC_CALL vd vd_add(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] += b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_sub(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] -= b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_mul(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] *= b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_fma(vd a, vd b, vd c) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = fma(a.v[i], b.v[i], c.v[i]);
+  return a;
+}
+
+static VEC_CALL double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  vd s = vd_add(vd_add(a, c), vd_add(b, d));
+  (void)eo;
+  for (int half = 4; half >= 1; half /= 2)
+    for (int i = 0; i < half; i++)
+      s.v[i] += s.v[i + half];
+  return s.v[0];
+}
+
+static inline void vec_prefetch(const void *p) {
+  (void)p;
+}
+
+static inline void vec_stream_fence(void) {}
+
+#endif

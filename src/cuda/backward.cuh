@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backward kernel: persistent blocks walk the rows of one slice (rows that share a weight). Rows come through a ring of
+ * stages in shared memory, filled ahead by asynchronous copies; every thread reads back only what it asked for itself, so
+ * the ring needs no barrier. dweight and dbias stay in registers.
+ *
+ * With h the normalised row and u = dy*g:  dx = r * (u - mean(u) - h * mean(u*h)), where mean(u) is LayerNorm's alone.
+ *
+ * T: data type. S: type of the residual tensors. NV: vectors of a thread. LAYER: LayerNorm, or dbias is wanted. */
+#ifndef RMS_CUDA_BACKWARD_CUH
+#define RMS_CUDA_BACKWARD_CUH
+
+#include "forward.cuh"
+
+namespace rms_cuda {
+
+/* ---- the ring ---- */
+
+/* 16 bytes to shared memory: from `from`, or zeros where bytes is 0. */
+__device__ __forceinline__ void copy_ahead(void *shared, const char *from, int bytes) {
+  uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void end_of_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All but the newest `stages - 1` groups have landed. */
+__device__ __forceinline__ void wait_for_stage(int stages) {
+  if (stages == 4)
+    asm volatile("cp.async.wait_group 3;" ::: "memory");
+  else if (stages == 3)
+    asm volatile("cp.async.wait_group 2;" ::: "memory");
+  else
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
+/* Asks for n elements of type E; vectors lie in planes of one 16-byte cell per thread. */
+template <bool ALIGNED, class E, int V> __device__ __forceinline__ void fetch(uint4 *cell, const char *from, int n) {
+  constexpr int cells = V * (int)sizeof(E) / 16;
+  if constexpr (ALIGNED) {
+#pragma unroll
+    for (int c = 0; c < cells; c++)
+      copy_ahead(cell + c * (int)blockDim.x, from + 16 * c, n > 0 ? 16 : 0);
+  } else {
+    Packed<E, V> v;
+    clear(v);
+    if (n > 0) load_narrow(v.w, from, n * (int)sizeof(E));
+#pragma unroll
+    for (int c = 0; c < cells; c++)
+      cell[c * (int)blockDim.x] = make_uint4(v.w[4 * c], v.w[4 * c + 1], v.w[4 * c + 2], v.w[4 * c + 3]);
+  }
+}
+
+template <class E, int V> __device__ __forceinline__ void take(Packed<E, V> &v, const uint4 *cell) {
+#pragma unroll
+  for (int c = 0; c < Packed<E, V>::words / 4; c++) {
+    uint4 q = cell[c * (int)blockDim.x];
+    v.w[4 * c] = q.x, v.w[4 * c + 1] = q.y, v.w[4 * c + 2] = q.z, v.w[4 * c + 3] = q.w;
+  }
+}
+
+/* x of a row, as T or, where S is wider and the row is a residual sum, as S. */
+template <class T, class S, int V>
+__device__ __forceinline__ void take_x(float (&f)[V], const Packed<S, V> &x, bool wide) {
+  if (sizeof(S) == sizeof(T) || wide) {
+    unpack(x, f);
+  } else if constexpr (sizeof(S) != sizeof(T)) {
+    Packed<T, V> narrow;
+#pragma unroll
+    for (int j = 0; j < Packed<T, V>::words; j++)
+      narrow.w[j] = x.w[j];
+    unpack(narrow, f);
+  }
+}
+
+/* ---- one row ---- */
+
+template <class T, class S, int NV> struct Row {
+  static constexpr int V = vector_of<T>;
+  Packed<S, V> x[NV];
+  Packed<T, V> dy[NV];
+};
+
+/* u = dy*g, rounded to T in the order of models that round before the weight. */
+template <class T, int V>
+__device__ __forceinline__ void weigh(const Layout &lay, float (&u)[V], const float (&dy)[V], const uint4 *gain) {
+#pragma unroll
+  for (int c = 0; c < V / 4; c++) {
+    float4 g = *reinterpret_cast<const float4 *>(gain + c * (int)blockDim.x);
+    u[4 * c] = dy[4 * c] * g.x, u[4 * c + 1] = dy[4 * c + 1] * g.y;
+    u[4 * c + 2] = dy[4 * c + 2] * g.z, u[4 * c + 3] = dy[4 * c + 3] * g.w;
+  }
+  if (lay.before) round_to<T>(u);
+}
+
+/* Sums of u*h and u of the scaled u. */
+template <bool LAYER, class T, class S, int NV>
+__device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
+                                       const uint4 *gain, const Statistic<float> &st, float u_scale) {
+  constexpr int V = vector_of<T>;
+  float a[NV], b[NV];
+#pragma unroll
+  for (int i = 0; i < NV; i++) {
+    float x[V], dy[V], u[V];
+    take_x<T>(x, row.x[i], job.x_wide);
+    unpack(row.dy[i], dy);
+    weigh<T>(job.lay, u, dy, gain + i * (V / 4) * (int)blockDim.x);
+    a[i] = b[i] = 0;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      float scaled = u[j] * u_scale;
+      a[i] = fused(scaled, fused(x[j], st.scale, -st.mean) * st.r, a[i]);
+      if (LAYER) b[i] += scaled;
+    }
+  }
+  stay_packed(row.x);
+  stay_packed(row.dy);
+  if (!LAYER) return make_float2(reduce<Add>(team, a), 0.0f);
+  return reduce_two(team, a, b);
+}
+
+/* Sums outside this range are formed again from scaled u: their terms may have overflowed or lost digits. */
+__device__ __forceinline__ bool dot_in_range(float sum) {
+  return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
+}
+
+template <bool LAYER, class T, class S, int NV>
+__device__ __forceinline__ float2 guarded_dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
+                                               const uint4 *gain, const Statistic<float> &st, float &u_scale) {
+  constexpr int V = vector_of<T>;
+  u_scale = 1;
+#pragma unroll 1
+  for (bool scaled = false;; scaled = true) {
+    float2 sum = dots<LAYER>(job, team, row, gain, st, u_scale);
+    bool again = !dot_in_range(sum.x) || (LAYER && !dot_in_range(sum.y));
+    if (scaled || !any_team(team, again)) return sum;
+    float a[NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float dy[V], u[V];
+      unpack(row.dy[i], dy);
+      weigh<T>(job.lay, u, dy, gain + i * (V / 4) * (int)blockDim.x);
+      a[i] = 0;
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        a[i] = Max::of(a[i], size_for_scale(u[j]));
+    }
+    float largest = reduce<Max>(team, a);
+    if (again) u_scale = scale_for(largest, Range<float>::highest);
+  }
+}
+
+/* A saved r that is zero, not finite or so extreme that it may have lost digits says too little: measure again. */
+__device__ __forceinline__ bool usable(float r) {
+  return r >= 0x1p-120f && r <= 0x1p120f;
+}
+
+template <class T, class S, int NV>
+__device__ __forceinline__ Statistic<float> statistic_again(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
+                                                            const Part &part) {
+  constexpr int V = vector_of<T>;
+  if (sizeof(S) == sizeof(T) || job.x_wide) return statistic_of(job.lay, team, row.x, part);
+  if constexpr (sizeof(S) != sizeof(T)) {
+    Packed<T, V> x[NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+#pragma unroll
+      for (int j = 0; j < Packed<T, V>::words; j++)
+        x[i].w[j] = row.x[i].w[j];
+    return statistic_of(job.lay, team, x, part);
+  }
+}
+
+/* ---- column sums at the end of a block of rows ---- */
+
+template <class A> __device__ __forceinline__ void add_partial(A *to, double value, bool first) {
+  *to = first ? (A)value : (A)((double)*to + value);
+}
+
+/* Teams of a warp hold the same columns: add them up, then the warps in order, and hand the sums to the partial buffer.
+ * Bigger teams are alone in their block. */
+template <int NV, int V>
+__device__ __forceinline__ void hand_over(const BackwardJob &job, const Team &team, const Part &part, float (&sum)[NV][V],
+                                          int plane, int64_t slice, int64_t share, bool first_time, float *columns) {
+  asm volatile("" : "+r"(plane)); /* what follows is not worth registers in the loop over rows */
+  int64_t base = ((plane * job.slices + slice) * job.shares + share) * job.lay.width;
+  int width = (int)job.lay.width;
+  if (team.threads > 32) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      int from = part.first + i * part.step;
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        if (from + j < width) {
+          if (job.partial_is_f64)
+            add_partial(static_cast<double *>(job.partial) + base + from + j, (double)sum[i][j], first_time);
+          else
+            static_cast<float *>(job.partial)[base + from + j] = sum[i][j];
+        }
+        sum[i][j] = 0;
+        if (j % 4 == 3) asm volatile("" ::: "memory");
+      }
+    }
+    return;
+  }
+  int pitch = team.threads * NV * V, warps = (int)blockDim.x / 32;
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      float s = butterfly<Add>(sum[i][j], 16, team.threads);
+      if ((threadIdx.x & 31) < (unsigned)team.threads)
+        columns[(int)(threadIdx.x / 32) * pitch + part.first + i * part.step + j] = s;
+      sum[i][j] = 0;
+    }
+  __syncthreads();
+  for (int at = (int)threadIdx.x; at < width; at += (int)blockDim.x) {
+    double s = 0;
+    for (int w = 0; w < warps; w++)
+      s += (double)columns[w * pitch + at];
+    if (job.partial_is_f64)
+      add_partial(static_cast<double *>(job.partial) + base + at, s, first_time);
+    else
+      static_cast<float *>(job.partial)[base + at] = (float)s;
+  }
+  __syncthreads();
+}
+
+/* ---- the kernel ---- */
+
+template <class T, class S, bool ALIGNED>
+constexpr int backward_team = ALIGNED && sizeof(S) == sizeof(T) ? BACKWARD_TEAM : BACKWARD_TEAM_WIDE;
+
+template <class T, class S, int NV, bool LAYER, bool ALIGNED>
+__global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kernel(const __grid_constant__ BackwardJob job) {
+  constexpr int V = vector_of<T>, cells_x = V * (int)sizeof(S) / 16, cells_g = V / 4;
+  extern __shared__ uint4 shared[];
+  const Layout &lay = job.lay;
+  const int threads = (int)blockDim.x, cluster = job.cluster;
+  const int cells = NV * (cells_x + 1 + (job.dresidual.data ? cells_x : 0)); /* of a thread in a stage */
+
+  /* shared memory: ring, gains, chunk sums, columns */
+  uint4 *ring = shared + threadIdx.x;
+  uint4 *gain = shared + cells * job.stages * threads + threadIdx.x;
+  float *chunks = reinterpret_cast<float *>(gain - threadIdx.x + NV * cells_g * threads);
+
+  Team team;
+  (void)join_team(team, job.team, cluster, 0, chunks, NV);
+  float *columns = chunks + 4 * team.pitch;
+  const Part part = {(team.rank * NV * team.threads + team.thread) * V, team.threads * V, (int)lay.width};
+  if (cluster > 1) cluster_arrive();
+
+  /* this team's rows of the slice: every `stride`-th from `mine` */
+  const int64_t unit = blockIdx.x / (unsigned)cluster, slice = unit / job.shares, share = unit - slice * job.shares;
+  const int teams = team.threads <= 32 ? threads / team.threads : 1;
+  const int64_t mine = share * teams + (teams > 1 ? threadIdx.x / (unsigned)team.threads : 0);
+  const int64_t stride = job.shares * teams;
+  const int rounds = (int)((job.slice_rows - share * teams + stride - 1) / stride); /* the same for all teams of the block */
+  Place at = {0, 0, slice % lay.groups};
+  const bool per_inner = lay.weight_inner != 0 && lay.inner > 1;
+  auto place = [&](int round) -> bool {
+    int64_t row = mine + (int64_t)round * stride;
+    if (per_inner) {
+      at.outer = row;
+      at.inner = slice / lay.groups;
+    } else if (lay.inner == 1) {
+      at.outer = row;
+    } else {
+      at.outer = row / lay.inner;
+      at.inner = row - at.outer * lay.inner;
+    }
+    return row < job.slice_rows;
+  };
+  auto request = [&](int round, int stage) {
+    if (round < rounds) {
+      bool active = place(round);
+      uint4 *cell = ring + stage * cells * threads;
+#pragma unroll
+      for (int i = 0; i < NV; i++) {
+        int n = active ? part.count<V>(i) : 0, from = part.first + i * part.step;
+        if (sizeof(S) == sizeof(T) || job.x_wide)
+          fetch<ALIGNED, S, V>(cell + i * cells_x * threads, segment_at(job.x, lay, at, sizeof(S)) + from * (int)sizeof(S), n);
+        else
+          fetch<ALIGNED, T, V>(cell + i * cells_x * threads, segment_at(job.x, lay, at, sizeof(T)) + from * (int)sizeof(T), n);
+        fetch<ALIGNED, T, V>(cell + (NV * cells_x + i) * threads, segment_at(job.dy, lay, at, sizeof(T)) + from * (int)sizeof(T), n);
+        if (job.dresidual.data)
+          fetch<ALIGNED, S, V>(cell + (NV * (cells_x + 1) + i * cells_x) * threads,
+                      segment_at(job.dresidual, lay, at, sizeof(S)) + from * (int)sizeof(S), n);
+      }
+    }
+    end_of_copies();
+  };
+  auto saved = [&](int round, float &r, float &mean) {
+    r = mean = 0;
+    if (job.rstd && round < rounds && place(round)) {
+      int64_t s = (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+      r = static_cast<const float *>(job.rstd)[s];
+      if (job.mean) mean = static_cast<const float *>(job.mean)[s];
+    }
+  };
+
+  for (int stage = 0; stage < job.stages - 1; stage++)
+    request(stage, stage);
+  {
+    const int size = lay.weight_wide ? 4 : (int)sizeof(T);
+    Place first = {0, per_inner ? slice / lay.groups : 0, at.group};
+    const char *weight = parameter_at(lay.weight, lay, first, size);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float g[V];
+      int n = part.count<V>(i);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        g[j] = 1;
+      if (lay.weight && n > 0) {
+        load_parameter<ALIGNED, T>(g, weight, part.first + i * part.step, n, lay.weight_wide);
+        add_offset(lay, g);
+      }
+#pragma unroll
+      for (int c = 0; c < cells_g; c++)
+        *reinterpret_cast<float4 *>(gain + (i * cells_g + c) * threads) =
+            make_float4(g[4 * c], g[4 * c + 1], g[4 * c + 2], g[4 * c + 3]);
+    }
+  }
+  float dweight[NV][V], dbias[NV][V];
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      dweight[i][j] = dbias[i][j] = 0;
+  if (cluster > 1) cluster_wait();
+
+  const bool want_sums = job.want_dweight || job.want_dbias;
+  bool first_time = true;
+  int stage = 0, ahead = job.stages - 1, in_block = 0;
+  float next_r, next_mean;
+  saved(0, next_r, next_mean);
+  for (int round = 0; round < rounds; round++) {
+    request(round + job.stages - 1, ahead);
+    wait_for_stage(job.stages);
+    Row<T, S, NV> row;
+    const uint4 *cell = ring + stage * cells * threads;
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      take(row.x[i], cell + i * cells_x * threads);
+      take(row.dy[i], cell + (NV * cells_x + i) * threads);
+    }
+    Statistic<float> st = {0, next_mean, 0, next_r, 1};
+    saved(round + 1, next_r, next_mean);
+    bool again = !job.rstd || lay.eps_outside || !usable(st.r);
+    if (any_team(team, again)) {
+      Statistic<float> fresh = statistic_again(job, team, row, part);
+      if (again) st = fresh;
+    }
+    float u_scale;
+    float2 sum = guarded_dots<LAYER>(job, team, row, gain, st, u_scale);
+    float k = (float)lay.k, c1 = quotient(sum.y, k), c2 = quotient(sum.x, k);
+    if (lay.eps_outside) c2 *= outside_factor(st);
+
+    bool active = place(round);
+    const float r = quotient(st.r * st.scale, u_scale);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      int n = active ? part.count<V>(i) : 0, from = part.first + i * part.step;
+      float x[V], dy[V], out[V];
+      take_x<T>(x, row.x[i], job.x_wide);
+      unpack(row.dy[i], dy);
+      weigh<T>(lay, out, dy, gain + i * cells_g * threads);
+      const unsigned mask = part.mask<V>(lay, i);
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        x[j] = fused(x[j], st.scale, -st.mean) * st.r;
+        out[j] = fused(out[j], u_scale, -c1);
+      }
+      if (mask == (1u << V) - 1) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          out[j] = fused(-x[j], c2, out[j]) * r;
+      } else {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          out[j] = fused(-x[j], mask >> j & 1 ? c2 : 0.0f, out[j]) * r;
+      }
+      if (job.dresidual.data) {
+        Packed<S, V> in;
+        float d[V];
+        take(in, cell + (NV * (cells_x + 1) + i * cells_x) * threads);
+        unpack(in, d);
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          out[j] += d[j];
+      }
+      if (n > 0) {
+        char *dx = segment_at(job.dx, lay, at, sizeof(T)) + from * (int)sizeof(T);
+        if (job.add_to_dx) {
+          Packed<T, V> old;
+          float d[V];
+          load_vector<ALIGNED, true>(old, dx, n);
+          unpack(old, d);
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            out[j] += d[j];
+        }
+        if (job.dresidual_out.data) {
+          char *to = segment_at(job.dresidual_out, lay, at, sizeof(S)) + from * (int)sizeof(S);
+          Packed<S, V> packed;
+          pack(packed, out);
+          store_vector<ALIGNED>(to, packed, n);
+        }
+        if (job.dx.data) {
+          Packed<T, V> packed;
+          pack(packed, out);
+          store_vector<ALIGNED>(dx, packed, n);
+        }
+      }
+      if (want_sums) {
+        if (lay.before) round_to<T>(x);
+        if (job.round_product) {
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            x[j] *= dy[j];
+          round_to<T>(x);
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            dweight[i][j] += x[j];
+        } else {
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            dweight[i][j] = fused(dy[j], x[j], dweight[i][j]);
+        }
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          if (LAYER) dbias[i][j] += dy[j];
+      }
+      asm volatile("" ::: "memory"); /* one vector after the other: interleaving them would cost registers */
+    }
+    stage = stage + 1 == job.stages ? 0 : stage + 1;
+    ahead = ahead + 1 == job.stages ? 0 : ahead + 1;
+    if (want_sums && (++in_block == BLOCK_ROWS || round + 1 == rounds)) {
+      if (job.want_dweight) hand_over(job, team, part, dweight, 0, slice, share, first_time, columns);
+      if (LAYER && job.want_dbias) hand_over(job, team, part, dbias, job.want_dweight ? 1 : 0, slice, share, first_time, columns);
+      first_time = false;
+      in_block = 0;
+    }
+  }
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Elements and vectors of them. A vector is the elements that 16 bytes of the data type hold (8 of bf16 and f16, 4 of f32,
+ * 2 of f64), counted from the start of the segment whatever the alignment: sums are defined on these vectors, so every way
+ * of loading them gives the same bits. */
+#ifndef RMS_CUDA_ELEMENT_CUH
+#define RMS_CUDA_ELEMENT_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include "params.h"
+
+namespace rms_cuda {
+
+template <class T> constexpr int vector_of = 16 / (int)sizeof(T);
+
+/* The arithmetic of a data type. */
+template <class T> struct RealOf {
+  using type = float;
+};
+template <> struct RealOf<double> {
+  using type = double;
+};
+template <class T> using real_of = typename RealOf<T>::type;
+
+/* V elements of type S as they lie in memory, in registers. */
+template <class S, int V> struct Packed {
+  static constexpr int words = V * (int)sizeof(S) / 4;
+  uint32_t w[words];
+};
+
+/* ---- unpacking and rounding ---- */
+
+template <int V> __device__ __forceinline__ void unpack(const Packed<float, V> &p, float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    f[i] = __uint_as_float(p.w[i]);
+}
+
+template <int V> __device__ __forceinline__ void unpack(const Packed<__nv_bfloat16, V> &p, float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    f[2 * i] = __uint_as_float(p.w[i] << 16);
+    f[2 * i + 1] = __uint_as_float(p.w[i] & 0xffff0000u);
+  }
+}
+
+template <int V> __device__ __forceinline__ void unpack(const Packed<__half, V> &p, float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __half2 h = *reinterpret_cast<const __half2 *>(&p.w[i]);
+    float2 two = __half22float2(h);
+    f[2 * i] = two.x;
+    f[2 * i + 1] = two.y;
+  }
+}
+
+template <int V> __device__ __forceinline__ void unpack(const Packed<double, V> &p, double (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    f[i] = __hiloint2double((int)p.w[2 * i + 1], (int)p.w[2 * i]);
+}
+
+template <int V> __device__ __forceinline__ void unpack(const Packed<float, V> &p, double (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    f[i] = __uint_as_float(p.w[i]);
+}
+
+template <int V> __device__ __forceinline__ void pack(Packed<float, V> &p, const float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    p.w[i] = __float_as_uint(f[i]);
+}
+
+template <int V> __device__ __forceinline__ void pack(Packed<__nv_bfloat16, V> &p, const float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __nv_bfloat162 two = __floats2bfloat162_rn(f[2 * i], f[2 * i + 1]);
+    p.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
+}
+
+template <int V> __device__ __forceinline__ void pack(Packed<__half, V> &p, const float (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __half2 two = __floats2half2_rn(f[2 * i], f[2 * i + 1]);
+    p.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
+}
+
+template <int V> __device__ __forceinline__ void pack(Packed<double, V> &p, const double (&f)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    p.w[2 * i] = (uint32_t)__double2loint(f[i]);
+    p.w[2 * i + 1] = (uint32_t)__double2hiint(f[i]);
+  }
+}
+
+/* Values rounded to S, kept in the arithmetic type. */
+template <class S, int V, class R> __device__ __forceinline__ void round_to(R (&f)[V]) {
+  if constexpr (sizeof(S) < sizeof(R)) {
+    Packed<S, V> p;
+    pack(p, f);
+    unpack(p, f);
+  }
+}
+
+/* ---- memory ---- */
+
+/* Rows are read once: they need no place in L1. Not the read-only path, for y may be x. */
+__device__ __forceinline__ uint4 load_once(const char *p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint4 load_shared_by_rows(const char *p) {
+  return __ldg(reinterpret_cast<const uint4 *>(p));
+}
+
+/* `bytes` of the words, each access as wide as the address allows. */
+template <int WORDS> __device__ __forceinline__ void load_narrow(uint32_t (&w)[WORDS], const char *p, int bytes) {
+  unsigned low = (unsigned)(uintptr_t)p & 3;
+#pragma unroll
+  for (int i = 0; i < WORDS; i++) {
+    const char *q = p + 4 * i;
+    w[i] = 0;
+    if (4 * i + 4 <= bytes && low == 0) {
+      w[i] = *reinterpret_cast<const volatile uint32_t *>(q);
+    } else if (4 * i < bytes && (low & 1) == 0) {
+      w[i] = *reinterpret_cast<const volatile uint16_t *>(q);
+      if (4 * i + 2 < bytes) w[i] |= (uint32_t) * reinterpret_cast<const volatile uint16_t *>(q + 2) << 16;
+    } else {
+      for (int b = 0; b < 4; b++)
+        if (4 * i + b < bytes) w[i] |= (uint32_t) * reinterpret_cast<const volatile uint8_t *>(q + b) << 8 * b;
+    }
+  }
+}
+
+template <int WORDS> __device__ __forceinline__ void store_narrow(char *p, const uint32_t (&w)[WORDS], int bytes) {
+  unsigned low = (unsigned)(uintptr_t)p & 3;
+#pragma unroll
+  for (int i = 0; i < WORDS; i++) {
+    char *q = p + 4 * i;
+    if (4 * i + 4 <= bytes && low == 0) {
+      *reinterpret_cast<uint32_t *>(q) = w[i];
+    } else if (4 * i < bytes && (low & 1) == 0) {
+      *reinterpret_cast<uint16_t *>(q) = (uint16_t)w[i];
+      if (4 * i + 2 < bytes) *reinterpret_cast<uint16_t *>(q + 2) = (uint16_t)(w[i] >> 16);
+    } else {
+      for (int b = 0; b < 4; b++)
+        if (4 * i + b < bytes) *reinterpret_cast<uint8_t *>(q + b) = (uint8_t)(w[i] >> 8 * b);
+    }
+  }
+}
+
+/* n <= V elements at p; the rest is zero. ALIGNED: n is V and p a multiple of 16. */
+template <bool ALIGNED, bool ONCE, class S, int V>
+__device__ __forceinline__ void load_vector(Packed<S, V> &v, const char *p, int n) {
+  if constexpr (ALIGNED) {
+#pragma unroll
+    for (int i = 0; i < Packed<S, V>::words / 4; i++) {
+      uint4 q = ONCE ? load_once(p + 16 * i) : load_shared_by_rows(p + 16 * i);
+      v.w[4 * i] = q.x, v.w[4 * i + 1] = q.y, v.w[4 * i + 2] = q.z, v.w[4 * i + 3] = q.w;
+    }
+  } else {
+    load_narrow(v.w, p, n * (int)sizeof(S));
+  }
+}
+
+template <bool ALIGNED, class S, int V>
+__device__ __forceinline__ void store_vector(char *p, const Packed<S, V> &v, int n) {
+  if constexpr (ALIGNED) {
+#pragma unroll
+    for (int i = 0; i < Packed<S, V>::words / 4; i++)
+      *reinterpret_cast<uint4 *>(p + 16 * i) = make_uint4(v.w[4 * i], v.w[4 * i + 1], v.w[4 * i + 2], v.w[4 * i + 3]);
+  } else {
+    store_narrow(p, v.w, n * (int)sizeof(S));
+  }
+}
+
+template <class S, int V> __device__ __forceinline__ void clear(Packed<S, V> &v) {
+#pragma unroll
+  for (int i = 0; i < Packed<S, V>::words; i++)
+    v.w[i] = 0;
+}
+
+/* ---- the parameters of a row: weight and bias ---- */
+
+/* Elements j.. of a weight or bias array, in the data type T or in f32 (wide). */
+template <bool ALIGNED, class T, int V, class R>
+__device__ __forceinline__ void load_parameter(R (&f)[V], const char *p, int64_t j, int n, bool wide) {
+  if (sizeof(T) != 4 && wide) {
+    Packed<float, V> w;
+    if constexpr (sizeof(Packed<float, V>) >= 16)
+      load_vector<ALIGNED, false>(w, p + j * 4, n);
+    else
+      load_narrow(w.w, p + j * 4, n * 4);
+    unpack(w, f);
+  } else {
+    Packed<T, V> w;
+    load_vector<ALIGNED, false>(w, p + j * (int64_t)sizeof(T), n);
+    unpack(w, f);
+  }
+}
+
+/* ---- where things are ---- */
+
+struct Place {
+  int64_t outer, inner, group;
+};
+
+__device__ __forceinline__ Place place_of(const Layout &lay, int64_t segment) {
+  Place at = {segment, 0, 0};
+  if (lay.groups > 1 || lay.inner > 1) {
+    if (segment <= 0xffffffffLL && lay.groups <= 0xffffffffLL && lay.inner <= 0xffffffffLL) {
+      uint32_t s = (uint32_t)segment, row = s / (uint32_t)lay.groups, o = row / (uint32_t)lay.inner;
+      at.group = s - row * (uint32_t)lay.groups;
+      at.inner = row - o * (uint32_t)lay.inner;
+      at.outer = o;
+    } else {
+      int64_t row = segment / lay.groups;
+      at.group = segment - row * lay.groups;
+      at.outer = row / lay.inner;
+      at.inner = row - at.outer * lay.inner;
+    }
+  }
+  return at;
+}
+
+__device__ __forceinline__ char *segment_at(const Rows &rows, const Layout &lay, const Place &at, int size) {
+  return rows.data + at.outer * rows.outer + at.inner * rows.inner + at.group * lay.width * size;
+}
+
+__device__ __forceinline__ const char *parameter_at(const char *base, const Layout &lay, const Place &at, int size) {
+  return base + at.inner * lay.weight_inner + at.group * lay.width * size;
+}
+
+/* Bit i: element first + i is in the statistic. Lists are searched for the first entry that is not below `first`. */
+template <int V> __device__ __forceinline__ unsigned statistic_mask(const Layout &lay, int64_t first) {
+  constexpr unsigned all = (1u << V) - 1;
+  if (lay.indices == nullptr) {
+    if (first + V <= lay.k) return all;
+    return first < lay.k ? (1u << (int)(lay.k - first)) - 1 : 0;
+  }
+  int64_t low = 0, high = lay.k;
+  while (low < high) {
+    int64_t middle = (low + high) / 2;
+    if (lay.indices[middle] < first)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  unsigned mask = 0;
+  for (int i = 0; i < V && low + i < lay.k && lay.indices[low + i] < first + V; i++)
+    mask |= 1u << (int)(lay.indices[low + i] - first);
+  return mask;
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The forward kernels of one data type. Included by one small file per type, so that they compile side by side. */
+#ifndef RMS_CUDA_FORWARD_LAUNCH_CUH
+#define RMS_CUDA_FORWARD_LAUNCH_CUH
+
+#include "forward.cuh"
+#include "launch.cuh"
+
+namespace rms_cuda {
+
+template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, int per_thread, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2) {
+    if (job.lay.residual_wide && job.residual.data)
+      return job.aligned ? launch(forward_kernel<T, float, 4, true>, job, grid, job.cluster, false, stream)
+                         : launch(forward_kernel<T, float, 4, false>, job, grid, job.cluster, false, stream);
+  }
+  if (!job.aligned) return launch(forward_kernel<T, T, 4, false>, job, grid, job.cluster, false, stream);
+  switch (per_thread) {
+  case 2:
+    return launch(forward_kernel<T, T, 2, true>, job, grid, job.cluster, false, stream);
+  case 4:
+    return launch(forward_kernel<T, T, 4, true>, job, grid, job.cluster, false, stream);
+  default:
+    return launch(forward_kernel<T, T, 8, true>, job, grid, job.cluster, false, stream);
+  }
+}
+
+} // namespace rms_cuda
+
+#endif

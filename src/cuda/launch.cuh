@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One launch, with what sm_90 adds: clusters, and a start that overlaps the end of the kernel before. */
+#ifndef RMS_CUDA_LAUNCH_CUH
+#define RMS_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include "params.h"
+
+namespace rms_cuda {
+
+template <class Job>
+cudaError_t launch(void (*kernel)(const Job), const Job &job, const Grid &grid, int cluster, bool overlap,
+                   cudaStream_t stream) {
+  cudaLaunchAttribute attribute[2];
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)grid.blocks);
+  config.blockDim = dim3((unsigned)grid.threads);
+  config.dynamicSmemBytes = grid.shared;
+  config.stream = stream;
+  config.attrs = attribute;
+  if (cluster > 1) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attribute[config.numAttrs].val.clusterDim.x = (unsigned)cluster;
+    attribute[config.numAttrs].val.clusterDim.y = attribute[config.numAttrs].val.clusterDim.z = 1;
+    config.numAttrs++;
+  }
+  if (overlap) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs++;
+  }
+  return cudaLaunchKernelEx(&config, kernel, job);
+}
+
+} // namespace rms_cuda
+
+#endif

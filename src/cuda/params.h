@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the entry points (entry.cpp) hand to the kernels: jobs that are already checked, with strides in bytes. A segment is
+ * one group of one row; segment s belongs to row s / groups, row r to outer index r / inner. */
+#ifndef RMS_CUDA_PARAMS_H
+#define RMS_CUDA_PARAMS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include "../../include/rmsnorm.h"
+
+namespace rms_cuda {
+
+/* Threads that share a segment within a block, and blocks that share it. */
+enum { FORWARD_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
+
+/* Vectors of a thread of the backward kernel. */
+enum { BACKWARD_VECTORS = 2 };
+
+/* Rows that one f32 accumulator of dweight or dbias takes before it is added to f64 sums. */
+enum { BLOCK_ROWS = 48 };
+
+/* A tensor of rows: data = NULL when absent. */
+struct Rows {
+  char *data;
+  int64_t outer, inner;
+};
+
+/* What forward and backward have in common. */
+struct Layout {
+  int64_t outer, inner, groups;
+  int64_t width;          /* elements of a segment                                     */
+  int64_t k;              /* of them in the statistic; 0 in a shard without any        */
+  const int64_t *indices; /* the k elements, or NULL: the first k                      */
+  double eps, offset;
+  int eps_limit;          /* largest exponent by which a segment may be scaled         */
+  bool layer, eps_outside, before;
+  bool weight_wide;       /* weight and bias are f32 and the data is not               */
+  bool residual_wide;     /* the residual tensors are f32 and the data is not          */
+  const char *weight;
+  int64_t weight_inner;   /* bytes from one inner index's weights to the next          */
+  rms_dtype dtype;
+};
+
+struct ForwardJob {
+  Layout lay;
+  Rows x, residual, y, residual_out;
+  const char *bias;
+  void *rstd, *mean;
+  const rms_stat *stats_in; /* apply: the statistics */
+  rms_stat *stats_out;      /* stats: where they go  */
+  bool aligned;             /* every vector of every tensor is 16-byte aligned and whole */
+  int64_t first;            /* segment of block 0    */
+  int team;                 /* threads that share a segment: a power of two up to 32, or a block's */
+  int cluster;              /* blocks that share a segment */
+};
+
+/* What the second half of a backward needs to know of a segment. */
+struct RowScalars {
+  float scale;     /* power of two that x is multiplied by                    */
+  float u_scale;   /* power of two that u is multiplied by                    */
+  double mean, r;  /* of the scaled segment                                   */
+  double c1, c2;   /* mean(u), mean(u*h) of the scaled u                      */
+};
+
+struct BackwardJob {
+  Layout lay;
+  Rows dy, x, dresidual, dx, dresidual_out;
+  bool x_wide; /* x is a residual sum kept in f32 while the data is not */
+  bool add_to_dx, aligned;
+  bool round_product; /* dy*h is rounded to the data type before it is summed */
+  bool want_dweight, want_dbias;
+  const void *rstd, *mean;
+  const rms_stat *stats_in;
+  const rms_grad_sum *sums_in;
+  rms_grad_sum *sums_out;
+  RowScalars *scalars;
+  void *partial;        /* [dweight, dbias][slice][share][width], f32 or f64 */
+  bool partial_is_f64;
+  int64_t slices;       /* sets of rows that share a weight                  */
+  int64_t slice_rows;   /* rows of each                                      */
+  int64_t shares;       /* partial sums of each                              */
+  int64_t first, count; /* rows of a slice to work on                        */
+  int team, cluster, stages;
+};
+
+struct FinishJob {
+  const void *partial;
+  bool partial_is_f64;
+  int64_t slices, shares, width;
+  int planes;       /* sums in the partial buffer: 1 or 2 */
+  void *out[2];     /* of each plane                      */
+  bool add[2];
+  rms_dtype type;
+  int columns; /* of a block; set by launch_finish */
+};
+
+struct Grid {
+  int64_t blocks;
+  int threads;
+  size_t shared;
+};
+
+/* One launch each; the return value is the runtime's. */
+template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, int per_thread, cudaStream_t stream);
+template <class T> cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream);
+cudaError_t launch_finish(const FinishJob &job, bool overlap, cudaStream_t stream);
+cudaError_t launch_plain_forward(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
+cudaError_t launch_plain_rows(const BackwardJob &job, const Grid &grid, cudaStream_t stream);
+cudaError_t launch_plain_columns(const BackwardJob &job, const Grid &grid, cudaStream_t stream);
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels that can do everything, reading rows twice: f64 data, index lists, the split operations, and rows that are too wide
+ * for the tuned kernels. Their sums have the same order, so they give the same bits. */
+#ifndef RMS_CUDA_PLAIN_CUH
+#define RMS_CUDA_PLAIN_CUH
+
+#include "forward.cuh"
+
+namespace rms_cuda {
+
+enum { PLAIN_TEAM = 512 };
+
+/* n elements from element j on, as T or, if wide, as f32. */
+template <class T, int V, class R>
+__device__ __forceinline__ void load_elements(R (&f)[V], const char *p, int64_t j, int n, bool wide, bool aligned) {
+  if (sizeof(T) == 2 && wide) {
+    Packed<float, V> v;
+    if (aligned)
+      load_vector<true, true>(v, p + j * 4, n);
+    else
+      load_narrow(v.w, p + j * 4, n * 4);
+    unpack(v, f);
+  } else {
+    Packed<T, V> v;
+    if (aligned)
+      load_vector<true, true>(v, p + j * (int64_t)sizeof(T), n);
+    else
+      load_narrow(v.w, p + j * (int64_t)sizeof(T), n * (int)sizeof(T));
+    unpack(v, f);
+  }
+}
+
+template <class T, int V, class R>
+__device__ __forceinline__ void store_elements(char *p, int64_t j, const R (&f)[V], int n, bool wide) {
+  if constexpr (sizeof(T) == 2) {
+    if (wide) {
+      Packed<float, V> v;
+      pack(v, f);
+      store_narrow(p + j * 4, v.w, n * 4);
+      return;
+    }
+  }
+  Packed<T, V> v;
+  pack(v, f);
+  store_narrow(p + j * (int64_t)sizeof(T), v.w, n * (int)sizeof(T));
+}
+
+/* The threads of a segment: 2^n lanes that have one vector each, or warps (a power of two up to 16). */
+struct Crew {
+  int lanes, warps, lane, warp;
+  double *slots; /* [32], shared */
+};
+
+template <class Op, class R, class F> __device__ __forceinline__ R sum_over(const Crew &crew, int64_t vectors, F of_vector) {
+  R slot = 0;
+  if (crew.lanes < 32) return butterfly<Op>(crew.lane < vectors ? of_vector(crew.lane) : (R)0, crew.lanes / 2, 1);
+  for (int64_t c = crew.warp; c * 32 < vectors; c += crew.warps) {
+    int64_t v = c * 32 + crew.lane;
+    R sum = butterfly<Op>(v < vectors ? of_vector(v) : (R)0, 16, 1);
+    if (crew.lane == (int)(c & 31)) slot = Op::of(slot, sum);
+  }
+  if (crew.warps > 1) {
+    __syncthreads(); /* the sum before this one has been read */
+    if (crew.lane % crew.warps == crew.warp) crew.slots[crew.lane] = (double)slot;
+    __syncthreads();
+    slot = (R)crew.slots[crew.lane];
+  }
+  return butterfly<Op>(slot, 16, 1);
+}
+
+__device__ __forceinline__ Crew join_crew(int team, double *slots) {
+  Crew crew;
+  crew.lanes = team < 32 ? team : 32;
+  crew.lane = (int)threadIdx.x & (crew.lanes - 1);
+  crew.warps = team <= 32 ? 1 : team / 32;
+  crew.warp = team <= 32 ? 0 : (int)threadIdx.x / 32;
+  crew.slots = slots;
+  return crew;
+}
+
+/* The statistic of a segment that load(j, n, f) reads. */
+template <class T, class F>
+__device__ __forceinline__ Statistic<real_of<T>> plain_statistic(const Layout &lay, const Crew &crew, F load) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  const int64_t vectors = (lay.width + V - 1) / V;
+  auto count = [&](int64_t v) -> int { return (int)(lay.width - v * V < V ? lay.width - v * V : V); };
+  Statistic<R> st = {0, 0, 0, 0, 1};
+#pragma unroll 1
+  for (bool scaled = false;; scaled = true) {
+    auto sum = [&](bool squares) -> R {
+      return sum_over<Add, R>(crew, vectors, [&](int64_t v) -> R {
+        R x[V], s = 0;
+        int n = count(v);
+        unsigned mask = statistic_mask<V>(lay, v * V) & ((1u << n) - 1);
+        load(v * V, n, x);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+          R d = mask >> j & 1 ? fused(x[j], st.scale, -st.mean) : (R)0;
+          s = squares ? fused(d, d, s) : s + d;
+        }
+        return s;
+      });
+    };
+    st.mean = 0;
+    if (lay.layer && lay.k > 0) st.mean = quotient(sum(false), (R)lay.k);
+    st.sum = sum(true);
+    bool again = !in_range(st.sum);
+    if (scaled || !(crew.lanes < 32 ? __any_sync(whole_warp, again) != 0 : again)) break;
+    R largest = sum_over<Max, R>(crew, vectors, [&](int64_t v) -> R {
+      R x[V], most = 0;
+      int n = count(v);
+      unsigned mask = statistic_mask<V>(lay, v * V) & ((1u << n) - 1);
+      load(v * V, n, x);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        if (mask >> j & 1) most = Max::of(most, size_for_scale(x[j]));
+      return most;
+    });
+    if (again) st.scale = scale_for(largest, lay.eps_limit);
+  }
+  finish(lay, st, (R)lay.k);
+  return st;
+}
+
+template <class T> __global__ void __launch_bounds__(PLAIN_TEAM) plain_forward_kernel(const __grid_constant__ ForwardJob job) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  __shared__ double slots[32];
+  const Layout &lay = job.lay;
+  Crew crew = join_crew(job.team, slots);
+  const int64_t segments = lay.outer * lay.inner * lay.groups, vectors = (lay.width + V - 1) / V;
+  int64_t segment = job.first + blockIdx.x;
+  if (job.team < 32) segment = job.first + (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.team) + threadIdx.x / (unsigned)job.team;
+  const bool active = segment < segments;
+  if (!active) segment = segments - 1; /* idle teams keep their warp company and store nothing */
+  const Place at = place_of(lay, segment);
+  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size, weight_size = lay.weight_wide ? 4 : size;
+  const char *x_at = segment_at(job.x, lay, at, size), *residual_at = segment_at(job.residual, lay, at, residual_size);
+  auto load = [&](int64_t j, int n, R(&x)[V]) {
+    load_elements<T>(x, x_at, j, n, false, job.aligned);
+    if (job.residual.data) {
+      R r[V];
+      load_elements<T>(r, residual_at, j, n, lay.residual_wide, job.aligned);
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        x[i] += r[i];
+      if (!lay.residual_wide) round_to<T>(x);
+    }
+  };
+
+  Statistic<R> st;
+  if (job.stats_in)
+    st = import_statistic<R>(lay, job.stats_in[segment]);
+  else
+    st = plain_statistic<T>(lay, crew, load);
+  const bool leader = active && crew.lane == 0 && crew.warp == 0;
+  if (job.stats_out) {
+    if (leader) job.stats_out[segment] = export_statistic(lay, st);
+    return;
+  }
+  if (leader && job.rstd) static_cast<R *>(job.rstd)[segment] = st.r * st.scale;
+  if (leader && job.mean) static_cast<R *>(job.mean)[segment] = quotient(st.mean, st.scale);
+  if (!active) return;
+
+  char *y_at = segment_at(job.y, lay, at, size), *sum_at = segment_at(job.residual_out, lay, at, residual_size);
+  const char *weight_at = parameter_at(lay.weight, lay, at, weight_size), *bias_at = parameter_at(job.bias, lay, at, weight_size);
+  for (int64_t v = (int64_t)crew.warp * crew.lanes + crew.lane; v < vectors; v += (int64_t)crew.warps * crew.lanes) {
+    int n = (int)(lay.width - v * V < V ? lay.width - v * V : V);
+    R h[V], g[V], b[V];
+    load(v * V, n, h);
+    if (job.residual_out.data) store_elements<T>(sum_at, v * V, h, n, lay.residual_wide);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] = fused(h[j], st.scale, -st.mean) * st.r;
+    if (lay.weight) {
+      load_parameter<false, T>(g, weight_at, v * V, n, lay.weight_wide);
+      add_offset(lay, g);
+    }
+    if (job.bias) load_parameter<false, T>(b, bias_at, v * V, n, lay.weight_wide);
+    affine<T>(lay, h, g, job.bias != nullptr, b);
+    store_elements<T>(y_at, v * V, h, n, false);
+  }
+}
+
+/* ---- backward ---- */
+
+/* Where a row of a slice is. */
+__device__ __forceinline__ Place place_in_slice(const BackwardJob &job, int64_t slice, int64_t row) {
+  const Layout &lay = job.lay;
+  Place at = {row, 0, slice % lay.groups};
+  if (lay.weight_inner != 0) {
+    at.inner = slice / lay.groups;
+  } else if (lay.inner > 1) {
+    at.outer = row / lay.inner;
+    at.inner = row - at.outer * lay.inner;
+  }
+  return at;
+}
+
+__device__ __forceinline__ int64_t segment_of(const Layout &lay, const Place &at) {
+  return (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+}
+
+/* One vector of a segment: h of the scaled x, dy, and u = dy*g. */
+template <class T> struct Segment {
+  using R = real_of<T>;
+  static constexpr int V = vector_of<T>;
+  const char *x, *dy, *weight;
+
+  __device__ __forceinline__ Segment(const BackwardJob &job, const Place &at)
+      : x(segment_at(job.x, job.lay, at, job.x_wide ? 4 : (int)sizeof(T))),
+        dy(segment_at(job.dy, job.lay, at, (int)sizeof(T))),
+        weight(parameter_at(job.lay.weight, job.lay, at, job.lay.weight_wide ? 4 : (int)sizeof(T))) {}
+
+  __device__ __forceinline__ void load_u(const BackwardJob &job, int64_t j, int n, R (&d)[V], R (&u)[V]) const {
+    load_elements<T>(d, dy, j, n, false, job.aligned);
+    if (job.lay.weight) {
+      R g[V];
+      load_parameter<false, T>(g, weight, j, n, job.lay.weight_wide);
+      add_offset(job.lay, g);
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        u[i] = d[i] * g[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        u[i] = d[i];
+    }
+    if (job.lay.before) round_to<T>(u);
+  }
+
+  __device__ __forceinline__ void load_h(const BackwardJob &job, int64_t j, int n, R scale, R mean, R r, R (&h)[V]) const {
+    load_elements<T>(h, x, j, n, job.x_wide, job.aligned);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      h[i] = fused(h[i], scale, -mean) * r;
+  }
+};
+
+/* Elements j.. of dx and dresidual_out, and (in h) what dy is multiplied by for dweight. */
+template <class T, int V, class R>
+__device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place &at, int64_t j, int n, const RowScalars &s,
+                                            const R (&h)[V], R (&out)[V]) {
+  const Layout &lay = job.lay;
+  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size;
+  const unsigned mask = statistic_mask<V>(lay, j);
+  const R r = quotient((R)s.r * (R)s.scale, (R)s.u_scale);
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    out[i] = fused(-h[i], mask >> i & 1 ? (R)s.c2 : (R)0, fused(out[i], (R)s.u_scale, -(R)s.c1)) * r;
+  if (job.dresidual.data) {
+    R d[V];
+    load_elements<T>(d, segment_at(job.dresidual, lay, at, residual_size), j, n, lay.residual_wide, job.aligned);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      out[i] += d[i];
+  }
+  if (job.add_to_dx) {
+    R d[V];
+    load_elements<T>(d, segment_at(job.dx, lay, at, size), j, n, false, job.aligned);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      out[i] += d[i];
+  }
+  if (job.dresidual_out.data)
+    store_elements<T>(segment_at(job.dresidual_out, lay, at, residual_size), j, out, n, lay.residual_wide);
+  if (job.dx.data) store_elements<T>(segment_at(job.dx, lay, at, size), j, out, n, false);
+}
+
+template <class R> __device__ __forceinline__ bool plain_dot_in_range(R sum) {
+  R low = sizeof(R) == 4 ? (R)0x1p-80f : (R)0x1p-700;
+  return magnitude(sum) >= low && magnitude(sum) <= Range<R>::most();
+}
+
+template <class R> __device__ __forceinline__ bool plain_usable(R r) {
+  R limit = sizeof(R) == 4 ? (R)0x1p120f : (R)0x1p1000;
+  return r >= 1 / limit && r <= limit;
+}
+
+/* First half: the sums of one segment per block, or per team of lanes. With dx or dresidual_out asked for here (no column
+ * sums) the second half follows at once; otherwise the scalars are kept for it, or the public sums are written. */
+template <class T> __global__ void __launch_bounds__(PLAIN_TEAM) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  __shared__ double slots[32];
+  const Layout &lay = job.lay;
+  Crew crew = join_crew(job.team, slots);
+  int64_t unit = blockIdx.x;
+  if (job.team < 32) unit = (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.team) + threadIdx.x / (unsigned)job.team;
+  const bool active = unit < job.slices * job.count;
+  if (!active) unit = 0;
+  const int64_t slice = unit / job.count, row = job.first + (unit - slice * job.count);
+  const Place at = place_in_slice(job, slice, row);
+  const int64_t segment = segment_of(lay, at), vectors = (lay.width + V - 1) / V;
+  const Segment<T> seg(job, at);
+  auto count = [&](int64_t v) -> int { return (int)(lay.width - v * V < V ? lay.width - v * V : V); };
+
+  Statistic<R> st = {0, 0, 0, 0, 1};
+  bool again = true;
+  if (job.stats_in) {
+    st = import_statistic<R>(lay, job.stats_in[segment]);
+    again = false;
+  } else if (job.rstd && !lay.eps_outside) {
+    st.r = static_cast<const R *>(job.rstd)[segment];
+    if (job.mean) st.mean = static_cast<const R *>(job.mean)[segment];
+    again = !plain_usable(st.r);
+  }
+  if (crew.lanes < 32 ? __any_sync(whole_warp, again) != 0 : again) {
+    Statistic<R> fresh = plain_statistic<T>(
+        lay, crew, [&](int64_t j, int n, R(&x)[V]) { load_elements<T>(x, seg.x, j, n, job.x_wide, job.aligned); });
+    if (again) st = fresh;
+  }
+
+  R u_scale = 1, uh, su = 0;
+#pragma unroll 1
+  for (bool scaled = false;; scaled = true) {
+    auto dot = [&](bool with_h) -> R {
+      return sum_over<Add, R>(crew, vectors, [&](int64_t v) -> R {
+        R d[V], u[V], h[V], s = 0;
+        int n = count(v);
+        seg.load_u(job, v * V, n, d, u);
+        if (with_h) seg.load_h(job, v * V, n, st.scale, st.mean, st.r, h);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+          R w = u[j] * u_scale;
+          s = with_h ? (j < n ? fused(w, h[j], s) : s) : s + w;
+        }
+        return s;
+      });
+    };
+    uh = dot(true);
+    if (lay.layer) su = dot(false);
+    bool dot_again = !plain_dot_in_range(uh) || (lay.layer && !plain_dot_in_range(su));
+    if (scaled || !(crew.lanes < 32 ? __any_sync(whole_warp, dot_again) != 0 : dot_again)) break;
+    R largest = sum_over<Max, R>(crew, vectors, [&](int64_t v) -> R {
+      R d[V], u[V], most = 0;
+      seg.load_u(job, v * V, count(v), d, u);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        most = Max::of(most, j < count(v) ? size_for_scale(u[j]) : (R)0);
+      return most;
+    });
+    if (dot_again) u_scale = scale_for(largest, Range<R>::highest);
+  }
+  if (job.sums_out) {
+    /* RMS: the sum of u*x is that of u*h over r; multiplied by r again it rounds back to the same number. */
+    double r = (double)st.r * (double)st.scale, up = 1 / (double)u_scale;
+    rms_grad_sum sums = {(double)uh * up, (double)su * up};
+    if (!lay.layer) sums.ux = r != 0 ? sums.ux / r : 0;
+    if (active && crew.lane == 0 && crew.warp == 0) job.sums_out[segment] = sums;
+    return;
+  }
+  RowScalars s = {st.scale, u_scale, st.mean, st.r, quotient(su, (R)lay.k), quotient(uh, (R)lay.k)};
+  if (lay.eps_outside) s.c2 *= outside_factor(st);
+  if (job.scalars) {
+    if (active && crew.lane == 0 && crew.warp == 0) job.scalars[unit] = s;
+    return;
+  }
+  if (!active) return;
+  for (int64_t v = (int64_t)crew.warp * crew.lanes + crew.lane; v < vectors; v += (int64_t)crew.warps * crew.lanes) {
+    R d[V], u[V], h[V];
+    seg.load_u(job, v * V, count(v), d, u);
+    seg.load_h(job, v * V, count(v), st.scale, st.mean, st.r, h);
+    plain_apply<T>(job, at, v * V, count(v), s, h, u);
+  }
+}
+
+/* The scalars of a segment from the reduced statistics and sums of a sharded row. */
+template <class R> __device__ __forceinline__ RowScalars import_sums(const Layout &lay, const rms_stat &stat, rms_grad_sum sums) {
+  Statistic<R> st = import_statistic<R>(lay, stat);
+  if (!lay.layer) sums.ux *= (double)st.r * (double)st.scale;
+  double most = fmax(fabs(sums.ux), lay.layer ? fabs(sums.u) : 0.0);
+  R u_scale = 1;
+  if (!plain_dot_in_range((R)sums.ux) || (lay.layer && !plain_dot_in_range((R)sums.u)))
+    u_scale = most > 0 && most <= Range<double>::most() ? power_of_two(-exponent_of(most), (R)0) : (R)1;
+  R k = (R)stat.count;
+  RowScalars s = {st.scale, u_scale, st.mean, st.r, quotient((R)(sums.u * u_scale), k), quotient((R)(sums.ux * u_scale), k)};
+  if (lay.eps_outside) s.c2 *= outside_factor(st);
+  return s;
+}
+
+/* Second half: a thread has one vector of columns and walks the rows of its block of rows. */
+template <class T>
+__global__ void __launch_bounds__(128) plain_columns_kernel(const __grid_constant__ BackwardJob job) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  const Layout &lay = job.lay;
+  const int64_t vectors = (lay.width + V - 1) / V, tiles = (vectors + blockDim.x - 1) / blockDim.x;
+  const int64_t tile = blockIdx.x % tiles, rest = blockIdx.x / tiles, share = rest % job.shares, slice = rest / job.shares;
+  const int64_t v = tile * blockDim.x + threadIdx.x, j = v * V;
+  if (v >= vectors) return;
+  const int n = (int)(lay.width - j < V ? lay.width - j : V);
+  R dweight[V] = {}, dbias[V] = {};
+  double dweight_total[V] = {}, dbias_total[V] = {};
+  int in_block = 0;
+  for (int64_t i = share; i < job.count; i += job.shares) {
+    const Place at = place_in_slice(job, slice, job.first + i);
+    const int64_t segment = segment_of(lay, at);
+    RowScalars s = job.scalars ? job.scalars[slice * job.count + i]
+                               : import_sums<R>(lay, job.stats_in[segment], job.sums_in[segment]);
+    const Segment<T> seg(job, at);
+    R d[V], u[V], h[V];
+    seg.load_u(job, j, n, d, u);
+    seg.load_h(job, j, n, (R)s.scale, (R)s.mean, (R)s.r, h);
+    plain_apply<T>(job, at, j, n, s, h, u);
+    if (lay.before) round_to<T>(h);
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      u[c] = d[c] * h[c];
+    if (job.round_product) round_to<T>(u);
+#pragma unroll
+    for (int c = 0; c < V; c++) {
+      dweight[c] = job.round_product ? dweight[c] + u[c] : fused(d[c], h[c], dweight[c]);
+      dbias[c] += d[c];
+    }
+    if (++in_block == BLOCK_ROWS || i + job.shares >= job.count) {
+#pragma unroll
+      for (int c = 0; c < V; c++) {
+        dweight_total[c] += (double)dweight[c], dbias_total[c] += (double)dbias[c];
+        dweight[c] = dbias[c] = 0;
+      }
+      in_block = 0;
+    }
+  }
+  if (!job.partial) return;
+  double *to = static_cast<double *>(job.partial) + (slice * job.shares + share) * lay.width + j;
+  const int64_t plane = job.want_dweight ? job.slices * job.shares * lay.width : 0;
+#pragma unroll
+  for (int c = 0; c < V; c++) {
+    if (c >= n) continue;
+    if (job.want_dweight) to[c] = (job.first > 0 ? to[c] : 0.0) + dweight_total[c];
+    if (job.want_dbias) to[plane + c] = (job.first > 0 ? to[plane + c] : 0.0) + dbias_total[c];
+  }
+}
+
+} // namespace rms_cuda
+
+#endif

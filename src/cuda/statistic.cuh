@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From sums to the statistic of a segment, and the range guard: a segment whose sum of squares left the range in which f32
+ * (f64 for f64 data) is exact is measured again, scaled by a power of two. */
+#ifndef RMS_CUDA_STATISTIC_CUH
+#define RMS_CUDA_STATISTIC_CUH
+
+#include "sum.cuh"
+
+namespace rms_cuda {
+
+/* Of the segment times `scale`. h = fma(x, scale, -mean) * r. */
+template <class R> struct Statistic {
+  R sum, mean, rms, r, scale;
+};
+
+template <class R> struct Range;
+template <> struct Range<float> {
+  static __device__ __forceinline__ float tiny() {
+    return 0x1p-100f;
+  }
+  static __device__ __forceinline__ float most() {
+    return 3.402823466e38f;
+  }
+  /* Scales stay normal numbers, and what is scaled by them has squares that add up without trouble. */
+  static constexpr int lowest = -100, highest = 120;
+};
+template <> struct Range<double> {
+  static __device__ __forceinline__ double tiny() {
+    return 0x1p-900;
+  }
+  static __device__ __forceinline__ double most() {
+    return 1.7976931348623157e308;
+  }
+  static constexpr int lowest = -900, highest = 1000;
+};
+
+__device__ __forceinline__ float square_root(float a) {
+  return __fsqrt_rn(a);
+}
+__device__ __forceinline__ double square_root(double a) {
+  return __dsqrt_rn(a);
+}
+__device__ __forceinline__ float quotient(float a, float b) {
+  return __fdiv_rn(a, b);
+}
+__device__ __forceinline__ double quotient(double a, double b) {
+  return __ddiv_rn(a, b);
+}
+__device__ __forceinline__ float fused(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+__device__ __forceinline__ double fused(double a, double b, double c) {
+  return __fma_rn(a, b, c);
+}
+__device__ __forceinline__ float magnitude(float a) {
+  return fabsf(a);
+}
+__device__ __forceinline__ double magnitude(double a) {
+  return fabs(a);
+}
+
+template <class R> __device__ __forceinline__ bool in_range(R sum) {
+  return sum >= Range<R>::tiny() && sum <= Range<R>::most();
+}
+
+/* Magnitude for a search for the largest: NaN counts as infinity. */
+template <class R> __device__ __forceinline__ R size_for_scale(R a) {
+  a = magnitude(a);
+  return a <= Range<R>::most() ? a : (R)INFINITY;
+}
+
+/* 2^e, with e first brought into the range of scales. */
+__device__ __forceinline__ float power_of_two(int e, float) {
+  e = e < Range<float>::lowest ? Range<float>::lowest : e > Range<float>::highest ? Range<float>::highest : e;
+  return __int_as_float((e + 127) << 23);
+}
+__device__ __forceinline__ double power_of_two(int e, double) {
+  e = e < Range<double>::lowest ? Range<double>::lowest : e > Range<double>::highest ? Range<double>::highest : e;
+  return __hiloint2double((e + 1023) << 20, 0);
+}
+
+/* e with 2^e <= a < 2^(e+1); for subnormal numbers that of the smallest normal one. */
+__device__ __forceinline__ int exponent_of(float a) {
+  return (__float_as_int(a) >> 23 & 255) - 127;
+}
+__device__ __forceinline__ int exponent_of(double a) {
+  return (__double2hiint(a) >> 20 & 2047) - 1023;
+}
+
+/* The power of two that brings `largest` to the order of one, as far as the range of scales allows; 1 where there is nothing
+ * to scale (all zeros, or something that is not finite). */
+template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) {
+  if (!(largest > 0) || !(largest <= Range<R>::most())) return 1;
+  int e = -exponent_of(largest);
+  return power_of_two(e > limit ? limit : e, largest);
+}
+
+/* r from the sum of squares of the scaled segment. */
+template <class R> __device__ __forceinline__ void finish(const Layout &lay, Statistic<R> &st, R k) {
+  R ms = quotient(st.sum, k), eps = (R)lay.eps, root;
+  st.rms = 0;
+  if (!lay.eps_outside) {
+    if (st.scale != (R)1) eps = (R)(lay.eps * (double)st.scale * (double)st.scale);
+    root = square_root(ms + eps);
+  } else {
+    if (st.scale != (R)1) eps = (R)(lay.eps * (double)st.scale);
+    st.rms = square_root(ms);
+    root = st.rms + eps;
+  }
+  st.r = root == 0 ? (R)0 : quotient((R)1, root);
+}
+
+/* The factor of the correction where eps stands outside the root: d r / d x has r^2 / rms in place of r^3. */
+template <class R> __device__ __forceinline__ R outside_factor(const Statistic<R> &st) {
+  R product = st.rms * st.r;
+  return product > 0 ? quotient((R)1, product) : (R)0;
+}
+
+/* ---- the public form, for rows that are sharded ---- */
+
+template <class R> __device__ __forceinline__ rms_stat export_statistic(const Layout &lay, const Statistic<R> &st) {
+  double down = 1.0 / (double)st.scale;
+  rms_stat out = {(double)lay.k, (double)st.mean * down, (double)st.sum * down * down};
+  return out;
+}
+
+template <class R> __device__ __forceinline__ Statistic<R> import_statistic(const Layout &lay, const rms_stat &in) {
+  Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1};
+  if (!in_range(st.sum) && in.m2 > 0 && in.m2 <= Range<double>::most()) {
+    int e = -(exponent_of(in.m2 / in.count) / 2);
+    double up = power_of_two(e > lay.eps_limit ? lay.eps_limit : e, (R)0);
+    st.scale = (R)up;
+    st.sum = (R)(in.m2 * up * up);
+    st.mean = (R)(in.mean * up);
+  }
+  finish(lay, st, (R)in.count);
+  return st;
+}
+
+} // namespace rms_cuda
+
+#endif

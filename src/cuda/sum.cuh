@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The order of every sum over a segment. It is defined on elements, so that it is the same for every division of the work:
+ *
+ *   vector   16 bytes of the data type: one chain of fma (or additions) in increasing order from zero
+ *   chunk    32 vectors: l with l+16, then l+8, l+4, l+2, l+1
+ *   segment  chunk c goes to slot c mod 32, each slot in increasing order; then slots l with l+16, l+8, l+4, l+2, l+1
+ *
+ * What is missing counts as zeros. A team of 2^n < 32 lanes, a warp, a block or a cluster of blocks may share a segment. */
+#ifndef RMS_CUDA_SUM_CUH
+#define RMS_CUDA_SUM_CUH
+
+#include "element.cuh"
+
+namespace rms_cuda {
+
+constexpr unsigned whole_warp = 0xffffffffu;
+
+struct Add {
+  template <class R> static __device__ __forceinline__ R of(R a, R b) {
+    return a + b;
+  }
+};
+struct Max {
+  template <class R> static __device__ __forceinline__ R of(R a, R b) {
+    return a > b ? a : b;
+  }
+};
+
+template <class Op, class R> __device__ __forceinline__ R butterfly(R a, int from, int down_to) {
+  for (int o = from; o >= down_to; o >>= 1)
+    a = Op::of(a, __shfl_xor_sync(whole_warp, a, o));
+  return a;
+}
+
+/* ---- clusters: blocks of one segment see each other's shared memory ---- */
+
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void store_in_block(float *mine, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+#else
+  (void)rank;
+  *mine = value;
+#endif
+}
+
+/* ---- the team of a tuned kernel ---- */
+
+/* Which part of its segment a thread has: vectors first + i*team, i < NV. */
+struct Team {
+  int threads, cluster;
+  int thread, rank;       /* place in the block's part, and which block    */
+  int phase;
+  float *chunks;          /* [phase][pitch], shared: chunk sums of the segment */
+  int pitch;
+};
+
+/* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
+ * i = l >> (5 - log2 NV). The additions are those of NV butterflies. */
+template <class Op, int NV> __device__ __forceinline__ float fold(float (&a)[NV]) {
+  int lane = threadIdx.x & 31, o = 16;
+#pragma unroll
+  for (int n = NV / 2; n >= 1; n /= 2) {
+    bool upper = (lane & o) != 0;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+      float send = upper ? a[j] : a[j + n], keep = upper ? a[j + n] : a[j];
+      a[j] = Op::of(keep, __shfl_xor_sync(whole_warp, send, o));
+    }
+    o >>= 1;
+  }
+  return butterfly<Op>(a[0], o, 1);
+}
+
+template <class Op, int NV> __device__ __forceinline__ float sum_of_lanes(const Team &team, float (&a)[NV]) {
+#pragma unroll
+  for (int n = NV / 2; n >= 1; n /= 2)
+#pragma unroll
+    for (int j = 0; j < n; j++)
+      a[j] = Op::of(a[j], a[j + n]);
+  return butterfly<Op>(a[0], team.threads / 2, 1);
+}
+
+template <class Op, int NV> __device__ __forceinline__ void publish_chunks(const Team &team, float *chunks, float sum) {
+  constexpr int copies = 32 / NV; /* lanes that hold the same chunk sum */
+  int lane = threadIdx.x & 31, warps = team.threads / 32;
+  int chunk = (team.rank * NV + lane / copies) * warps + team.thread / 32;
+  float *slot = chunks + chunk;
+  if (team.cluster == 1) {
+    if (lane % copies == 0) *slot = sum;
+  } else {
+    for (int peer = lane % copies; peer < team.cluster; peer += copies)
+      store_in_block(slot, peer, sum);
+  }
+}
+
+template <class Op> __device__ __forceinline__ float gather_chunks(const Team &team, const float *chunk) {
+  int lane = threadIdx.x & 31;
+  float slot = lane < team.pitch ? chunk[lane] : 0.0f;
+  for (int c = lane + 32; c < team.pitch; c += 32)
+    slot = Op::of(slot, chunk[c]);
+  return butterfly<Op>(slot, 16, 1);
+}
+
+__device__ __forceinline__ void team_barrier(const Team &team) {
+  if (team.cluster == 1) {
+    __syncthreads();
+  } else {
+    cluster_arrive();
+    cluster_wait();
+  }
+}
+
+/* The sum (or maximum) over the segment of the vectors' a[i]; every thread of the team gets it. Two buffers in turn: a block
+ * can be one reduction ahead of another, never two. */
+template <class Op, int NV> __device__ __forceinline__ float reduce(Team &team, float (&a)[NV]) {
+  if (team.threads < 32) return sum_of_lanes<Op>(team, a);
+  float sum = fold<Op>(a);
+  if (team.threads == 32) return butterfly<Op>(sum, 16, 32 / NV);
+  float *chunks = team.chunks + team.phase * team.pitch;
+  publish_chunks<Op, NV>(team, chunks, sum);
+  team_barrier(team);
+  sum = gather_chunks<Op>(team, chunks);
+  team.phase ^= 1;
+  return sum;
+}
+
+/* Two sums at the price of one barrier; team.chunks has room for two more phases. */
+template <int NV> __device__ __forceinline__ float2 reduce_two(Team &team, float (&a)[NV], float (&b)[NV]) {
+  if (team.threads < 32) return make_float2(sum_of_lanes<Add>(team, a), sum_of_lanes<Add>(team, b));
+  float sum = fold<Add>(a), other = fold<Add>(b);
+  if (team.threads == 32) return make_float2(butterfly<Add>(sum, 16, 32 / NV), butterfly<Add>(other, 16, 32 / NV));
+  float *chunks = team.chunks + team.phase * team.pitch, *more = chunks + 2 * team.pitch;
+  publish_chunks<Add, NV>(team, chunks, sum);
+  publish_chunks<Add, NV>(team, more, other);
+  team_barrier(team);
+  team.phase ^= 1;
+  return make_float2(gather_chunks<Add>(team, chunks), gather_chunks<Add>(team, more));
+}
+
+/* Whether any team of the warp says yes; within a bigger team all say the same. */
+__device__ __forceinline__ bool any_team(const Team &team, bool yes) {
+  return team.threads < 32 ? __any_sync(whole_warp, yes) != 0 : yes;
+}
+
+} // namespace rms_cuda
+
+#endif
