@@ -95,6 +95,9 @@ void lab_section_series(lab_section *section, const char *name, const double *x,
  * parameters, activation bytes, and beside them what the paper reports. */
 void lab_report_print(const lab_report *report, FILE *out);
 
+/* The title, text and table of a section, for the terminal. */
+void lab_section_print(const lab_section *section, FILE *out);
+
 /* Writes report.html, report.json, runs.csv and curves.csv into the folder, which is created if need be. Each file is
  * written beside its name first and then renamed, so that none is ever half there. */
 int lab_report_write(const lab_report *report, const char *folder, lab_error *error);

@@ -182,6 +182,26 @@ static void print_group(const lab_group *group, FILE *out) {
   free(cells);
 }
 
+void lab_section_print(const lab_section *section, FILE *out) {
+  int *widths = lab_alloc((size_t)section->columns, sizeof *widths);
+  for (int64_t i = 0; i < section->rows * section->columns; i++) {
+    int width = width_of(section->cells[i]);
+    if (width > widths[i % section->columns]) widths[i % section->columns] = width;
+  }
+  fprintf(out, "\n%s\n%s\n\n", section->title, section->text);
+  for (int64_t row = 0; row < section->rows; row++)
+    for (int i = 0; i < section->columns; i++) {
+      const char *cell = section->cells[row * section->columns + i];
+      int pad = widths[i] - width_of(cell);
+      fprintf(out, "  %s", cell);
+      if (i + 1 < section->columns)
+        fprintf(out, "%*s", pad, "");
+      else
+        fputc('\n', out);
+    }
+  free(widths);
+}
+
 void lab_report_print(const lab_report *report, FILE *out) {
   lab_summary *summaries;
   lab_group *groups;
