@@ -7,7 +7,8 @@
 
 #include "tape.h"
 
-/* ---- Basic (ops_basic.c) ------------------------------------------------------------------------------------------- */
+/* ---- Basic (ops_basic.c) -------------------------------------------------------------------------------------------
+ */
 
 typedef enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_TANH = 2 } activation;
 
@@ -21,6 +22,8 @@ tensor *op_embed(tape *t, tensor *table, const int32_t *ids, int64_t count, real
 tensor *op_add_positions(tape *t, tensor *x, const real *table, int64_t length);
 tensor *op_add(tape *t, tensor *a, tensor *b); /* dense, same size */
 tensor *op_tanh(tape *t, tensor *x);           /* dense */
+/* The rows of all parts, one after the other; the parts are dense and alike. */
+tensor *op_stack_rows(tape *t, tensor **parts, int64_t count);
 /* a's columns, then b's. */
 tensor *op_concat(tape *t, tensor *a, tensor *b);
 /* Each element is dropped with this probability and the others scaled up; x itself when not training. Dense. */
@@ -28,13 +31,13 @@ tensor *op_dropout(tape *t, tensor *x, double probability);
 /* x + normal noise; x itself when not training. Dense. */
 tensor *op_noise(tape *t, tensor *x, double deviation);
 
-/* ---- Losses (ops_loss.c): 1 x 1 results ------------------------------------------------------------------------------ */
+/* ---- Losses (ops_loss.c): 1 x 1 results
+ * ------------------------------------------------------------------------------ */
 
 /* Sum over rows with target >= 0 of -log softmax(logits)[target], label smoothing mixed in, times scale. Dense. */
 tensor *op_cross_entropy(tape *t, tensor *logits, const int32_t *targets, double smoothing, double scale);
 /* log softmax of dense rows, in place; no gradient. */
 void log_softmax_rows(real *x, int64_t rows, int64_t cols);
-/* a + b of 1 x 1 losses is op_add. */
 
 /* Order-embedding loss of Vendrov et al.: rows i of a and b belong together, error(a, b) = |max(0, b - a)|^2; a pair
  * must be better than each wrong pairing by the margin. Dense, times scale. */
@@ -44,7 +47,8 @@ void order_errors(const real *a, int64_t rows_a, const real *b, int64_t rows_b, 
 /* |x_row| / |x_row|_2; dense. The embeddings of the order experiment are non-negative and of unit length. */
 tensor *op_unit_abs(tape *t, tensor *x);
 
-/* ---- Normalization (ops_norm.c, ops_norm_textbook.c) ------------------------------------------------------------------ */
+/* ---- Normalization (ops_norm.c, ops_norm_textbook.c, ops_channel_norm.c)
+ * ------------------------------------------------------------------ */
 
 typedef enum norm_kind { NORM_NONE = 0, NORM_LAYER, NORM_RMS, NORM_PRMS, NORM_L2, NORM_BATCH, NORM_KINDS } norm_kind;
 typedef enum norm_engine { ENGINE_LIBRARY = 0, ENGINE_TEXTBOOK = 1 } norm_engine;
@@ -52,7 +56,7 @@ typedef enum norm_engine { ENGINE_LIBRARY = 0, ENGINE_TEXTBOOK = 1 } norm_engine
 typedef struct norm_config {
   norm_kind kind;
   norm_engine engine;
-  double p;   /* NORM_PRMS: share of the row that enters the statistic */
+  double p; /* NORM_PRMS: share of the row that enters the statistic */
   double eps;
   int spread; /* NORM_PRMS: 0: the first elements, as in the paper; 1: elements spread evenly over the row */
 } norm_config;
@@ -65,13 +69,8 @@ tensor *op_norm(tape *t, const norm_config *config, tensor *x, tensor *gain, ten
 /* s = x + f and y = norm(s) * gain + bias: the residual sum and its norm in one. *sum is s. Dense. */
 tensor *op_add_norm(tape *t, const norm_config *config, tensor *x, tensor *f, tensor *gain, tensor *bias, tensor **sum);
 
-/* Un-fused, each step a pass over memory of its own. `saved` is the operation's record for the backward. */
-typedef struct textbook_norm textbook_norm;
-textbook_norm *textbook_forward(tape *t, const norm_config *config, tensor *x, tensor *y, const real *gain,
-                                const real *bias);
-void textbook_backward(tape *t, textbook_norm *saved, tensor *x, tensor *y, const real *gain, real *dgain, real *dbias);
-
-/* ---- Attention (ops_attention.c) --------------------------------------------------------------------------------------- */
+/* ---- Attention (ops_attention.c)
+ * --------------------------------------------------------------------------------------- */
 
 /* Multi-head attention over batch-major sequences: q has batch*q_length rows, k and v batch*k_length rows of
  * heads*head columns (windows are fine). Keys at and beyond k_lengths[b] are not seen (NULL: all are); with causal
@@ -90,7 +89,8 @@ tensor *op_additive_attention(tape *t, tensor *query, tensor *keys, tensor *valu
 /* Mean over the first lengths[b] steps of time-major x (steps*batch rows). */
 tensor *op_mean_steps(tape *t, tensor *x, int64_t batch, const int32_t *lengths);
 
-/* ---- Recurrent cells (ops_rnn.c): one step; rows at and beyond their length keep their state ---------------------------- */
+/* ---- Recurrent cells (ops_rnn.c): one step; rows at and beyond their length keep their state
+ * ---------------------------- */
 
 /* x and u: batch x 3d, the input's and the state's projections of reset, update, candidate; h: batch x d.
  *   r = sigmoid(x_r + u_r), z = sigmoid(x_z + u_z), c = tanh(x_c + r*u_c), out = z*h + (1-z)*c
@@ -105,7 +105,8 @@ lstm_cell op_lstm_cell(tape *t, tensor *x, tensor *u, tensor *cell, const unsign
 /* out = output_gate * tanh(normed cell), or h where not active. */
 void op_lstm_state(tape *t, tensor *output_gate, tensor *normed, tensor *h, const unsigned char *active, tensor *out);
 
-/* ---- Images (ops_conv.c): a row is an image, channels x height x width -------------------------------------------------- */
+/* ---- Images (ops_conv.c): a row is an image, channels x height x width
+ * -------------------------------------------------- */
 
 typedef struct image_shape {
   int64_t channels, height, width;

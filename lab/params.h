@@ -19,6 +19,7 @@ typedef struct param {
   char name[64];
   int64_t rows, cols, offset;
   param_kind kind;
+  double start, limit; /* initial values: uniform in start +- limit; limit 0: all `start` */
 } param;
 
 typedef struct params {
@@ -31,18 +32,15 @@ typedef struct params {
 } params;
 
 /* First every matrix is declared (the return value is its id), then the memory is taken. */
-int64_t params_declare(params *p, const char *name, int64_t rows, int64_t cols, param_kind kind);
-void params_allocate(params *p, int shards);
+int64_t params_constant(params *p, const char *name, int64_t rows, int64_t cols, double start, param_kind kind);
+int64_t params_uniform(params *p, const char *name, int64_t rows, int64_t cols, double limit);
+/* The random values are functions of the seed and the parameter's name; they spread around `centre`. */
+void params_allocate(params *p, int shards, uint64_t seed, double centre);
 void params_free(params *p);
 int64_t params_trained(const params *p); /* number of trained elements */
 
 /* A window on a parameter for the operations of one shard. */
 tensor *tape_param(tape *t, const params *p, int shard, int64_t id);
-real *params_value(params *p, int64_t id);
-
-/* Initial values: functions of the seed and the parameter's name. */
-void params_fill(params *p, int64_t id, real value);
-void params_uniform(params *p, int64_t id, double centre, double limit, uint64_t seed);
 
 typedef struct adam_config {
   double rate, beta1, beta2, epsilon, clip; /* clip: largest norm of the whole gradient; 0: none */

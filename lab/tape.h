@@ -49,6 +49,11 @@ typedef struct tape_times {
   double blas, norm, total; /* seconds since tape_reset_times */
 } tape_times;
 
+/* How far partial statistics are from full ones; see op_norm. */
+typedef struct statistic_watch {
+  double squares, count; /* of the relative error of the RMS, row by row */
+} statistic_watch;
+
 struct tape_chunk;
 struct tape_entry;
 
@@ -63,6 +68,7 @@ struct tape {
   uint64_t noise_key; /* dropout and noise are functions of this key, the operation's number and the element */
   uint64_t noise_operations;
   tape_times times;
+  statistic_watch *watch; /* NULL: nobody watches */
 };
 
 tape *tape_create(void);

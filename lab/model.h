@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What training needs to know of a model, and the settings all models share.
+ */
+#ifndef LAB_MODEL_H
+#define LAB_MODEL_H
+
+#include "corpus.h"
+#include "data_images.h"
+#include "data_synth.h"
+#include "data_text.h"
+#include "layers.h"
+
+/* Sizes; each model reads what it has. */
+typedef struct model_sizes {
+  int64_t width;  /* transformer: model width; others: state of the recurrent layers            */
+  int64_t embed;  /* width of the embeddings; convpool: channels of the first three layers      */
+  int64_t hidden; /* transformer: inner width of the feed-forward layers                        */
+  int64_t layers, heads;
+  int64_t length; /* language model: window of text                                             */
+  int64_t batch;
+  int64_t beam;
+  int64_t tested; /* examples of the test set that are scored                                   */
+  double dropout, noise, smoothing;
+  int pre_norm; /* transformer: 1: norm before each sub-layer, 0: after each residual sum     */
+} model_sizes;
+
+typedef struct model_config {
+  model_sizes sizes;
+  norm_config norm;
+  uint64_t seed;
+  int shards;    /* parts of a batch that can run at once; belongs to the experiment: the sums follow it */
+  double centre; /* of the initial weights; 0 but for `lab init`                                         */
+} model_config;
+
+typedef struct model_score {
+  double quality;
+  char details[160];
+} model_score;
+
+typedef struct model model;
+
+struct model {
+  const char *family, *metric;
+  int higher_is_better;
+  model_config config;
+  params params;
+  /* Chooses the batch of a step (1, 2, ...); before the shards run. */
+  void (*prepare)(model *m, int64_t step);
+  /* The shard's part of the batch's mean loss. */
+  tensor *(*loss)(model *m, tape *t, int shard);
+  /* The test set's score, with one tape per shard. */
+  model_score (*evaluate)(model *m, tape **tapes, const rms_executor *executor);
+  void (*free)(model *m);
+  void *state;
+};
+
+model *transformer_create(const model_config *config, const corpus *c);
+model *rnnsearch_create(const model_config *config, const corpus *c);
+/* NULL with an error if the text is too short. */
+model *lm_create(const model_config *config, const lab_text *text, lab_error *error);
+model *convpool_create(const model_config *config, const lab_images *train, const lab_images *test);
+model *reader_create(const model_config *config, const lab_cloze *cloze);
+model *order_create(const model_config *config, const corpus *c, const lab_scenes *scenes);
+void model_free(model *m);
+
+/* ---- for the models
+ * -------------------------------------------------------------------------------------------------- */
+
+net model_net(model *m, tape *t, int shard);
+/* Runs task(arg, shard) for every shard. */
+void run_shards(const rms_executor *executor, int shards, void (*task)(void *arg, int64_t shard), void *arg);
+
+/* ---- Beam search (beam.c)
+ * ---------------------------------------------------------------------------------------------- */
+
+/* What a decoder of `rows` = sentences*beam hypotheses does per step: row i continues what row parents[i] was; its last
+ * token is tokens[i], its whole prefix (BOS first) prefixes[i*stride .. + length). Writes log probabilities of the next
+ * token, rows x vocabulary. */
+typedef struct beam_decoder {
+  void *ctx;
+  int64_t vocabulary;
+  void (*step)(void *ctx, const int64_t *parents, const int32_t *prefixes, int64_t stride, int64_t length, int64_t rows,
+               real *log_probabilities);
+} beam_decoder;
+
+/* Best hypothesis of each sentence by log probability over length; at most `limit` tokens, EOS not among them.
+ * outputs: sentences x limit, lengths: sentences. */
+void beam_search(const beam_decoder *decoder, int64_t sentences, int64_t beam, int64_t limit, int32_t *outputs,
+                 int32_t *lengths);
+
+/* Translates the first `count` test sentences in chunks and scores them with BLEU. */
+typedef void (*translate_fn)(model *m, tape *t, int shard, const coded_pair *pairs, int64_t count, int64_t limit,
+                             int32_t *outputs, int32_t *lengths);
+model_score translation_score(model *m, const corpus *c, tape **tapes, const rms_executor *executor,
+                              translate_fn translate);
+
+#endif

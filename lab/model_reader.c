@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The attentive reader: bidirectional LSTMs over passage and question, attention from the question's end states over
+ * the passage, and a choice among the entity marks. Norms on the input's and the state's projections (one statistic
+ * over all gates) and on the cell. Sequences are time-major.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model.h"
+
+typedef struct reader {
+  const lab_cloze *cloze;
+  int64_t train, test; /* questions [0, train) and [test, count) */
+  batcher batches;
+  int32_t *lengths;
+  const int64_t *examples;
+  int64_t embedding, score;
+  lstm_layer passage[2], question[2]; /* forward, backward */
+  projection key, query, from_passage, from_question;
+  linear_layer answer;
+} reader;
+
+static void prepare(model *m, int64_t step) {
+  reader *s = m->state;
+  s->examples = batcher_step(&s->batches, step);
+}
+
+typedef enum part { PASSAGE, QUESTION } part;
+
+static const int32_t *words_of(const reader *s, const lab_question *q, part which, int32_t *length) {
+  *length = which == PASSAGE ? q->passage_length : q->query_length;
+  return s->cloze->ids + (which == PASSAGE ? q->passage : q->query);
+}
+
+/* Both directions side by side, steps*batch rows. */
+static tensor *read_part(model *m, net *n, const lab_question **questions, int64_t count, part which, sequence *sq) {
+  reader *s = m->state;
+  int64_t steps = 0, width = m->config.sizes.width;
+  int32_t *lengths = tape_keep(n->t, (size_t)count * sizeof *lengths);
+  for (int64_t b = 0; b < count; b++) {
+    words_of(s, questions[b], which, &lengths[b]);
+    if (lengths[b] > steps) steps = lengths[b];
+  }
+  int32_t *ids = tape_keep(n->t, (size_t)(count * steps) * sizeof *ids);
+  for (int64_t b = 0; b < count; b++) {
+    int32_t length;
+    const int32_t *words = words_of(s, questions[b], which, &length);
+    for (int64_t i = 0; i < steps; i++)
+      ids[i * count + b] = i < length ? words[i] : LAB_CLOZE_PAD;
+  }
+  *sq = make_sequence(n->t, lengths, count, steps);
+  tensor *x = op_embed(n->t, net_param(n, s->embedding), ids, count * steps, 1);
+  x = op_dropout(n->t, x, m->config.sizes.dropout);
+  tensor *states = tape_tensor(n->t, steps * count, 2 * width);
+  const lstm_layer *layers = which == PASSAGE ? s->passage : s->question;
+  lstm_run(n, &layers[0], x, sq, FORWARD, tape_view(n->t, states, 0, steps * count, 0, width));
+  lstm_run(n, &layers[1], x, sq, BACKWARD, tape_view(n->t, states, 0, steps * count, width, width));
+  return states;
+}
+
+static tensor *logits(model *m, net *n, const lab_question **questions, int64_t count) {
+  reader *s = m->state;
+  int64_t width = m->config.sizes.width;
+  sequence passage, question;
+  tensor *states = read_part(m, n, questions, count, PASSAGE, &passage);
+  tensor *asked = read_part(m, n, questions, count, QUESTION, &question);
+  tensor *last = tape_view(n->t, asked, (question.steps - 1) * count, count, 0, width);
+  tensor *first = tape_view(n->t, asked, 0, count, width, width);
+  tensor *u = op_concat(n->t, last, first);
+  tensor *found = op_additive_attention(n->t, project(n, &s->query, u), project(n, &s->key, states), states,
+                                        net_param(n, s->score), passage.lengths);
+  tensor *joint = op_add(n->t, project(n, &s->from_passage, found), project(n, &s->from_question, u));
+  joint = op_dropout(n->t, op_tanh(n->t, joint), m->config.sizes.dropout);
+  return linear(n, &s->answer, joint, ACT_NONE);
+}
+
+static tensor *loss(model *m, tape *t, int shard) {
+  reader *s = m->state;
+  net n = model_net(m, t, shard);
+  const lab_question **questions = tape_keep(t, (size_t)s->batches.batch * sizeof *questions);
+  int32_t *answers = tape_keep(t, (size_t)s->batches.batch * sizeof *answers);
+  int64_t count = 0;
+  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards) {
+    questions[count] = &s->cloze->items[s->examples[i]];
+    answers[count] = questions[count]->answer;
+    count++;
+  }
+  return op_cross_entropy(t, logits(m, &n, questions, count), answers, 0, 1 / (double)s->batches.batch);
+}
+
+/* ---- accuracy ---- */
+
+enum { CHUNK = 32 };
+
+typedef struct testing {
+  model *m;
+  tape **tapes;
+  int64_t count;
+  int64_t *right; /* per chunk */
+} testing;
+
+static int64_t count_right(model *m, tape *t, int shard, int64_t first, int64_t count) {
+  reader *s = m->state;
+  tape_reset(t, 0, 0);
+  net n = model_net(m, t, shard);
+  const lab_question **questions = tape_keep(t, (size_t)count * sizeof *questions);
+  for (int64_t i = 0; i < count; i++)
+    questions[i] = &s->cloze->items[first + i];
+  tensor *y = logits(m, &n, questions, count);
+  int64_t right = 0;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t best = 0;
+    for (int64_t j = 1; j < y->cols; j++)
+      if (y->v[i * y->cols + j] > y->v[i * y->cols + best]) best = j;
+    right += best == questions[i]->answer;
+  }
+  return right;
+}
+
+static void test_task(void *arg, int64_t shard) {
+  testing *job = arg;
+  reader *s = job->m->state;
+  for (int64_t chunk = shard; chunk * CHUNK < job->count; chunk += job->m->config.shards) {
+    int64_t left = job->count - chunk * CHUNK;
+    job->right[chunk] =
+        count_right(job->m, job->tapes[shard], (int)shard, s->test + chunk * CHUNK, left < CHUNK ? left : CHUNK);
+  }
+}
+
+static model_score evaluate(model *m, tape **tapes, const rms_executor *executor) {
+  reader *s = m->state;
+  testing job = {m, tapes, s->cloze->count - s->test, NULL};
+  if (job.count > m->config.sizes.tested) job.count = m->config.sizes.tested;
+  int64_t chunks = (job.count + CHUNK - 1) / CHUNK, right = 0;
+  job.right = lab_alloc((size_t)chunks, sizeof *job.right);
+  run_shards(executor, m->config.shards, test_task, &job);
+  for (int64_t i = 0; i < chunks; i++)
+    right += job.right[i];
+  free(job.right);
+  model_score score = {.quality = 100.0 * (double)right / (double)job.count};
+  snprintf(score.details, sizeof score.details, "%lld of %lld questions right, chance %.1f %%", (long long)right,
+           (long long)job.count, 100.0 / s->cloze->entities);
+  return score;
+}
+
+static void free_state(model *m) {
+  reader *s = m->state;
+  batcher_free(&s->batches);
+  free(s->lengths);
+  free(s);
+}
+
+static void cut_questions(reader *s, const model_config *config) {
+  int64_t held_out = s->cloze->count / 10;
+  s->test = s->cloze->count - (held_out > 0 ? held_out : 1);
+  s->train = s->test; /* no sentence of a training question is in a test question */
+  while (s->train > 1 && s->cloze->items[s->train - 1].last_sentence >= s->cloze->items[s->test].first_sentence)
+    s->train--;
+  s->lengths = lab_alloc((size_t)s->train, sizeof *s->lengths);
+  for (int64_t i = 0; i < s->train; i++)
+    s->lengths[i] = s->cloze->items[i].passage_length;
+  int64_t batch = config->sizes.batch < s->train ? config->sizes.batch : s->train;
+  s->batches = batcher_make(s->train, batch, s->lengths, config->seed);
+}
+
+model *reader_create(const model_config *config, const lab_cloze *cloze) {
+  model *m = lab_alloc(1, sizeof *m);
+  reader *s = lab_alloc(1, sizeof *s);
+  *m = (model){.family = "reader",
+               .metric = "accuracy %",
+               .higher_is_better = 1,
+               .config = *config,
+               .prepare = prepare,
+               .loss = loss,
+               .evaluate = evaluate,
+               .free = free_state,
+               .state = s};
+  params *p = &m->params;
+  const norm_config *norm = &config->norm;
+  int64_t width = config->sizes.width, embed = config->sizes.embed;
+  s->cloze = cloze;
+  cut_questions(s, config);
+  s->embedding = params_uniform(p, "embedding", cloze->vocabulary, embed, sqrt(3.0 / (double)embed));
+  s->passage[0] = declare_lstm(p, "passage.forward", norm, embed, width);
+  s->passage[1] = declare_lstm(p, "passage.backward", norm, embed, width);
+  s->question[0] = declare_lstm(p, "question.forward", norm, embed, width);
+  s->question[1] = declare_lstm(p, "question.backward", norm, embed, width);
+  s->key = declare_projection(p, "attention.key", norm, 2 * width, width, 0, 1);
+  s->query = declare_projection(p, "attention.query", norm, 2 * width, width, 0, 0);
+  s->score = params_uniform(p, "attention.score", 1, width, sqrt(3.0 / (double)width));
+  s->from_passage = declare_projection(p, "answer.passage", norm, 2 * width, width, 0, 1);
+  s->from_question = declare_projection(p, "answer.question", norm, 2 * width, width, 0, 0);
+  s->answer = declare_linear(p, "answer", width, cloze->entities);
+  params_allocate(p, config->shards, config->seed, config->centre);
+  return m;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The encoder-decoder Transformer of Vaswani et al.: sinusoidal positions, one embedding for both sides and the output,
+ * ReLU feed-forward layers; the norm after each residual sum, or before each sub-layer. Sequences are batch-major here:
+ * row b*length + t.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+#include "stack.h"
+
+typedef struct transformer {
+  const corpus *c;
+  batcher batches;
+  int32_t *lengths; /* sort key of the training pairs */
+  const int64_t *examples;
+  double tokens; /* target tokens of the batch */
+  int64_t embedding;
+  stack encoder, decoder;
+  real *positions;
+} transformer;
+
+enum { MOST_POSITIONS = 256 };
+
+static void prepare(model *m, int64_t step) {
+  transformer *s = m->state;
+  s->examples = batcher_step(&s->batches, step);
+  s->tokens = 0;
+  for (int64_t i = 0; i < s->batches.batch; i++)
+    s->tokens += s->c->train.items[s->examples[i]].target_length + 1;
+}
+
+/* ---- encoding ---- */
+
+static tensor *embed(model *m, net *n, const int32_t *ids, int64_t rows, int64_t length) {
+  transformer *s = m->state;
+  double scale = sqrt((double)m->config.sizes.width);
+  tensor *x = op_embed(n->t, net_param(n, s->embedding), ids, rows * length, (real)scale);
+  return op_dropout(n->t, op_add_positions(n->t, x, s->positions, length), m->config.sizes.dropout);
+}
+
+typedef struct memory {
+  tensor *x;
+  int64_t batch, length;
+  int32_t *lengths;
+} memory;
+
+static memory encode(model *m, net *n, const coded_pair **pairs, int64_t count) {
+  transformer *s = m->state;
+  memory mem = {.batch = count, .lengths = tape_keep(n->t, (size_t)count * sizeof(int32_t))};
+  for (int64_t b = 0; b < count; b++) {
+    mem.lengths[b] = pairs[b]->source_length + 1;
+    if (mem.lengths[b] > mem.length) mem.length = mem.lengths[b];
+  }
+  int32_t *ids = tape_keep(n->t, (size_t)(count * mem.length) * sizeof *ids);
+  for (int64_t b = 0; b < count; b++)
+    for (int64_t i = 0; i < mem.length; i++)
+      ids[b * mem.length + i] = i < pairs[b]->source_length    ? pairs[b]->source[i]
+                                : i == pairs[b]->source_length ? LAB_BPE_EOS
+                                                               : LAB_BPE_PAD;
+  attention_shape shape = {count, mem.length, mem.length, m->config.sizes.heads, mem.lengths, 0};
+  mem.x = stack_run(n, &s->encoder, embed(m, n, ids, count, mem.length), &shape, NULL, NULL);
+  return mem;
+}
+
+/* ---- training ---- */
+
+static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64_t count, const memory *mem) {
+  transformer *s = m->state;
+  int64_t length = 0;
+  for (int64_t b = 0; b < count; b++)
+    if (pairs[b]->target_length + 1 > length) length = pairs[b]->target_length + 1;
+  int32_t *ids = tape_keep(n->t, (size_t)(2 * count * length) * sizeof *ids), *targets = ids + count * length;
+  for (int64_t b = 0; b < count; b++)
+    for (int64_t i = 0; i < length; i++) {
+      int32_t known = pairs[b]->target_length;
+      ids[b * length + i] = i == 0 ? LAB_BPE_BOS : i <= known ? pairs[b]->target[i - 1] : LAB_BPE_PAD;
+      targets[b * length + i] = i < known ? pairs[b]->target[i] : i == known ? LAB_BPE_EOS : -1;
+    }
+  int64_t heads = m->config.sizes.heads;
+  attention_shape self = {count, length, length, heads, NULL, 1};
+  attention_shape cross = {count, length, mem->length, heads, mem->lengths, 0};
+  cross_memory *cm = stack_memory(n, &s->decoder, mem->x);
+  tensor *y = stack_run(n, &s->decoder, embed(m, n, ids, count, length), &self, &cross, cm);
+  tensor *logits = op_linear_transposed(n->t, y, net_param(n, s->embedding));
+  return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / s->tokens);
+}
+
+/* The examples are sorted by length: dealing them out keeps the shards alike. */
+static tensor *loss(model *m, tape *t, int shard) {
+  transformer *s = m->state;
+  net n = model_net(m, t, shard);
+  const coded_pair **pairs = tape_keep(t, (size_t)s->batches.batch * sizeof *pairs);
+  int64_t count = 0;
+  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards)
+    pairs[count++] = &s->c->train.items[s->examples[i]];
+  memory mem = encode(m, &n, pairs, count);
+  return decode_training(m, &n, pairs, count, &mem);
+}
+
+/* ---- translation: each step runs the decoder over the whole prefixes ---- */
+
+typedef struct decoding {
+  model *m;
+  tape *t;
+  int shard;
+  memory mem;
+  cross_memory *cross; /* of the sentences; hypotheses of one sentence share it */
+} decoding;
+
+static void decode_step(void *ctx, const int64_t *parents, const int32_t *prefixes, int64_t stride, int64_t length,
+                        int64_t rows, real *log_probabilities) {
+  (void)parents;
+  decoding *d = ctx;
+  transformer *s = d->m->state;
+  tape_reset(d->t, 0, 0);
+  net n = model_net(d->m, d->t, d->shard);
+  int32_t *ids = tape_keep(d->t, (size_t)(rows * length) * sizeof *ids);
+  for (int64_t row = 0; row < rows; row++)
+    memcpy(ids + row * length, prefixes + row * stride, (size_t)length * sizeof *ids);
+  int64_t heads = d->m->config.sizes.heads, beam = rows / d->mem.batch;
+  attention_shape self = {rows, length, length, heads, NULL, 1};
+  /* All hypotheses of a sentence are queries to the same memory. */
+  attention_shape cross = {d->mem.batch, beam * length, d->mem.length, heads, d->mem.lengths, 0};
+  tensor *y = stack_run(&n, &s->decoder, embed(d->m, &n, ids, rows, length), &self, &cross, d->cross);
+  int64_t width = y->cols;
+  tensor last = {y->v + (length - 1) * width, y->g, rows, width, length * width};
+  tensor *logits = op_linear_transposed(d->t, &last, net_param(&n, s->embedding));
+  memcpy(log_probabilities, logits->v, (size_t)(rows * logits->cols) * sizeof(real));
+  log_softmax_rows(log_probabilities, rows, logits->cols);
+}
+
+static void translate(model *m, tape *t, int shard, const coded_pair *pairs, int64_t count, int64_t limit,
+                      int32_t *outputs, int32_t *lengths) {
+  transformer *s = m->state;
+  tape *fixed = tape_create(); /* holds what the steps share */
+  net n = model_net(m, fixed, shard);
+  const coded_pair **list = tape_keep(fixed, (size_t)count * sizeof *list);
+  for (int64_t i = 0; i < count; i++)
+    list[i] = &pairs[i];
+  decoding d = {m, t, shard, encode(m, &n, list, count), NULL};
+  d.cross = stack_memory(&n, &s->decoder, d.mem.x);
+  beam_decoder decoder = {&d, s->c->vocabulary, decode_step};
+  beam_search(&decoder, count, m->config.sizes.beam, limit, outputs, lengths);
+  tape_free(fixed);
+}
+
+static model_score evaluate(model *m, tape **tapes, const rms_executor *executor) {
+  transformer *s = m->state;
+  return translation_score(m, s->c, tapes, executor, translate);
+}
+
+static void free_state(model *m) {
+  transformer *s = m->state;
+  batcher_free(&s->batches);
+  stack_free(&s->encoder);
+  stack_free(&s->decoder);
+  free(s->lengths);
+  free(s->positions);
+  free(s);
+}
+
+model *transformer_create(const model_config *config, const corpus *c) {
+  model *m = lab_alloc(1, sizeof *m);
+  transformer *s = lab_alloc(1, sizeof *s);
+  *m = (model){.family = "transformer",
+               .metric = "BLEU",
+               .higher_is_better = 1,
+               .config = *config,
+               .prepare = prepare,
+               .loss = loss,
+               .evaluate = evaluate,
+               .free = free_state,
+               .state = s};
+  int64_t width = config->sizes.width;
+  s->c = c;
+  s->lengths = pair_lengths(&c->train);
+  int64_t batch = config->sizes.batch < c->train.count ? config->sizes.batch : c->train.count;
+  s->batches = batcher_make(c->train.count, batch, s->lengths, config->seed);
+  s->positions = position_table(MOST_POSITIONS, width);
+  s->embedding = params_uniform(&m->params, "embedding", c->vocabulary, width, sqrt(3.0 / (double)width));
+  s->encoder = declare_stack(&m->params, "encoder", &config->norm, &config->sizes, 0);
+  s->decoder = declare_stack(&m->params, "decoder", &config->norm, &config->sizes, 1);
+  params_allocate(&m->params, config->shards, config->seed, config->centre);
+  return m;
+}
