@@ -45,6 +45,8 @@ typedef struct t_call {
   int accumulate;      /* RMS_ACCUMULATE_... */
   t_data data;
   uint64_t seed;
+  const unsigned char *raw; /* if not NULL: x takes its bytes from here, again and again, instead of from the seed */
+  size_t raw_bytes;
 } t_call;
 
 /* Which output shares the memory of which input. */

@@ -104,12 +104,28 @@ static void remember(tensor *t) {
   memcpy(t->before, t->data, t->bytes);
 }
 
+/* x of the forward, which is also x of a backward without a residual. */
+static void fill_x_row(const scene *sc, unsigned char *row, rms_dtype dtype, int64_t i, int64_t h) {
+  const t_call *call = sc->call;
+  int64_t number = (call->first_outer + i) * call->inner + h;
+  if (!call->raw_bytes) {
+    t_fill(row, dtype, call->spec.cols, call->data, call->seed, S_X, number);
+    return;
+  }
+  size_t row_bytes = rms_dtype_size(dtype) * (size_t)call->spec.cols;
+  for (size_t b = 0; b < row_bytes; b++)
+    row[b] = call->raw[((size_t)number * row_bytes + b) % call->raw_bytes];
+}
+
 static void fill_rows(scene *sc, slot s, t_data style) {
   tensor *t = &sc->t[s];
   for (int64_t i = 0; i < t->outer; i++)
     for (int64_t h = 0; h < t->inner; h++)
-      t_fill(element_at(t, i, h), t->dtype, t->cols, style, sc->call->seed, (uint64_t)s,
-             (sc->call->first_outer + i) * t->inner + h);
+      if (s == S_X)
+        fill_x_row(sc, element_at(t, i, h), t->dtype, i, h);
+      else
+        t_fill(element_at(t, i, h), t->dtype, t->cols, style, sc->call->seed, (uint64_t)s,
+               (sc->call->first_outer + i) * t->inner + h);
 }
 
 static void input_rows(scene *sc, slot s, rms_dtype dtype, t_data style) {
@@ -274,8 +290,7 @@ static void lay_out_backward(scene *sc, const t_result *forward) {
         memcpy(element_at(x, i, h), from + (size_t)((i * x->inner + h) * x->cols) * x->element,
                (size_t)x->cols * x->element);
       else
-        t_fill(element_at(x, i, h), x->dtype, x->cols, call->data, call->seed, S_X,
-               (call->first_outer + i) * x->inner + h);
+        fill_x_row(sc, element_at(x, i, h), x->dtype, i, h);
   remember(x);
   if (call->parts & T_DRESIDUAL) input_rows(sc, S_DRESIDUAL, spec->residual_dtype, companion(call->data));
   int shared = 0;

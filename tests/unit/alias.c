@@ -169,6 +169,28 @@ static void interleaved_slices(void) {
   w_expect(w, W_FORWARD, RMS_OK);
 }
 
+/* A stride that is never taken, because there is one outer or inner index, hides no overlap. */
+static void unused_strides(void) {
+  world *w = w_fresh();
+  w->forward.residual.data = w->forward.residual_out.data = NULL;
+  for (int64_t unused = 1; unused <= 64; unused *= 2) {
+    t_context("unused=%d", (int)unused);
+    w->forward.outer = 1;
+    w->forward.inner = 2;
+    w->forward.x = (rms_const_view){w->x, unused, 8};
+    w->forward.y = (rms_view){(float *)w->x + 4, unused, 8};
+    w_expect(w, W_FORWARDS, RMS_E_ALIAS);
+    w->forward.outer = 2;
+    w->forward.inner = 1;
+    w->forward.x = (rms_const_view){w->x, 8, unused};
+    w->forward.y = (rms_view){(float *)w->x + 4, 8, unused};
+    w_expect(w, W_FORWARDS, RMS_E_ALIAS);
+    w->forward.x = (rms_const_view){w->x, 16, unused};
+    w->forward.y = (rms_view){(float *)w->x + 8, 16, unused}; /* in the gap */
+    w_expect(w, W_FORWARDS, RMS_OK);
+  }
+}
+
 /* The functions of the split form write their own arrays too. */
 static void split_outputs(void) {
   world *w = w_fresh();
@@ -193,6 +215,7 @@ int main(int argc, char **argv) {
                                  {"backward_allowed", backward_allowed},
                                  {"backward_refused", backward_refused},
                                  {"interleaved_slices", interleaved_slices},
+                                 {"unused_strides", unused_strides},
                                  {"split_outputs", split_outputs}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

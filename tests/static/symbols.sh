@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Every symbol that the library shows to a linker carries the prefix rms_, and the shared one shows exactly what the header
+# declares. usage: symbols.sh NM HEADER LIBRARY.a LIBRARY.so
+set -eu
+nm=$1 header=$2 archive=$3 shared=$4
+status=0
+
+names() { awk 'NF >= 2 { print $NF }' | sed 's/@.*//' | sort -u; }
+
+strays=$("$nm" -g --defined-only "$archive" | grep -v ':$' | names | grep -v '^rms_' || true)
+if [ -n "$strays" ]; then
+  echo "global symbols of $archive without the prefix rms_: $strays" >&2
+  status=1
+fi
+
+# Sanitizers and compilers add bookkeeping symbols of their own; those start with an underscore.
+exported=$("$nm" -D --defined-only "$shared" | names | grep -v '^_' || true)
+declared=$(sed -n 's/^RMS_API .*[ *]\(rms_[a-z0-9_]*\)(.*/\1/p' "$header" | sort -u)
+if [ -z "$declared" ]; then
+  echo "no declarations found in $header" >&2
+  exit 1
+fi
+if [ "$exported" != "$declared" ]; then
+  echo "the symbols of $shared are not those that $header declares (< exported, > declared):" >&2
+  tmp=$(mktemp -d)
+  echo "$exported" > "$tmp/exported"
+  echo "$declared" > "$tmp/declared"
+  diff "$tmp/exported" "$tmp/declared" >&2 || true
+  rm -r "$tmp"
+  status=1
+fi
+[ $status = 0 ] && echo "$(echo "$declared" | wc -l) symbols, all declared, all rms_"
+exit $status

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ * Calls from many threads at once: the very first ones, calls that share a pool, pools that come and go, switching the
+ * instruction set meanwhile. ThreadSanitizer runs this too (see variant.sh). */
+#define _POSIX_C_SOURCE 200809L /* barriers */
+#include "call.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { THREADS = 8, ROWS = 300, COLS = 257, ELEMENTS = ROWS * COLS };
+
+typedef struct worker {
+  pthread_t thread;
+  int number;
+  rms_pool *pool;
+  rms_status status;
+  float *y;
+} worker;
+
+static pthread_barrier_t start;
+static float x[ELEMENTS], weight[COLS], expected[ELEMENTS];
+static float results[THREADS][ELEMENTS];
+
+static rms_status forward(float *y, const rms_executor *executor) {
+  rms_spec spec = {.cols = COLS, .eps = 1e-5};
+  rms_forward_args args = {.outer = ROWS, .x = {x, 0, 0}, .weight = weight, .y = {y, 0, 0}};
+  return rms_forward(&spec, &args, executor);
+}
+
+static void run_workers(worker *workers, void *(*body)(void *)) {
+  pthread_barrier_init(&start, NULL, THREADS);
+  for (int i = 0; i < THREADS; i++) {
+    workers[i].number = i;
+    workers[i].y = results[i];
+    pthread_create(&workers[i].thread, NULL, body, &workers[i]);
+  }
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(workers[i].thread, NULL);
+  pthread_barrier_destroy(&start);
+}
+
+static void check_results(const worker *workers) {
+  for (int i = 0; i < THREADS; i++) {
+    t_context("thread %d", i);
+    T_EQ_STATUS(RMS_OK, workers[i].status);
+    T_EQ_BYTES(expected, results[i], sizeof expected);
+  }
+}
+
+/* ---- First calls: run before anything else in the process has called the library
+ * ------------------------------------- */
+
+static worker first[THREADS];
+static const char *first_active[THREADS];
+static int64_t first_threshold[THREADS];
+
+static void *first_call(void *arg) {
+  worker *w = arg;
+  pthread_barrier_wait(&start);
+  w->status = forward(w->y, NULL);
+  first_active[w->number] = rms_isa_active();
+  first_threshold[w->number] = rms_stream_threshold();
+  return NULL;
+}
+
+static void first_calls(void) {
+  T_EQ_STATUS(RMS_OK, forward(expected, NULL));
+  for (int i = 0; i < THREADS; i++) {
+    T_EQ_STATUS(RMS_OK, first[i].status);
+    T_EQ_STR(rms_isa_active(), first_active[i]);
+    T_EQ_INT(rms_stream_threshold(), first_threshold[i]);
+  }
+}
+
+/* ---- Pools
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static void *call_on_shared_pool(void *arg) {
+  worker *w = arg;
+  rms_executor executor = rms_pool_executor(w->pool);
+  pthread_barrier_wait(&start);
+  w->status = RMS_OK;
+  for (int i = 0; i < 20 && w->status == RMS_OK; i++)
+    w->status = forward(w->y, &executor);
+  return NULL;
+}
+
+static void shared_pool(void) {
+  worker workers[THREADS] = {0};
+  rms_pool *pool = NULL;
+  T_EQ_STATUS(RMS_OK, forward(expected, NULL));
+  T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3));
+  for (int i = 0; i < THREADS; i++)
+    workers[i].pool = pool;
+  memset(results, 0, sizeof results);
+  run_workers(workers, call_on_shared_pool);
+  rms_pool_destroy(pool);
+  check_results(workers);
+}
+
+static void *call_on_own_pools(void *arg) {
+  worker *w = arg;
+  pthread_barrier_wait(&start);
+  w->status = RMS_OK;
+  for (int i = 0; i < 10 && w->status == RMS_OK; i++) {
+    rms_pool *pool = NULL;
+    w->status = rms_pool_create(&pool, 1 + (w->number + i) % 4);
+    if (w->status != RMS_OK) break;
+    rms_executor executor = rms_pool_executor(pool);
+    w->status = forward(w->y, &executor);
+    if (w->status == RMS_OK && i % 2) w->status = forward(w->y, &executor); /* a pool is used again */
+    rms_pool_destroy(pool);
+  }
+  return NULL;
+}
+
+static void own_pools(void) {
+  worker workers[THREADS] = {0};
+  T_EQ_STATUS(RMS_OK, forward(expected, NULL));
+  memset(results, 0, sizeof results);
+  run_workers(workers, call_on_own_pools);
+  check_results(workers);
+  rms_pool *idle = NULL; /* destroyed without ever running anything */
+  T_EQ_STATUS(RMS_OK, rms_pool_create(&idle, 4));
+  rms_pool_destroy(idle);
+}
+
+/* Every task runs exactly once, whatever the number of tasks. */
+static void count_task(void *arg, int64_t i) {
+  ((unsigned char *)arg)[i]++; /* each task has its own byte */
+}
+
+static void pool_runs_each_task_once(void) {
+  static unsigned char runs[5000];
+  for (int threads = 1; threads <= 5; threads++) {
+    rms_pool *pool = NULL;
+    T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, threads));
+    rms_executor executor = rms_pool_executor(pool);
+    for (int64_t tasks = 0; tasks <= 5000; tasks = tasks * 3 + 1) {
+      memset(runs, 0, sizeof runs);
+      executor.run(executor.ctx, tasks, count_task, runs);
+      for (int64_t i = 0; i < 5000; i++)
+        if (runs[i] != (i < tasks)) T_EQ_INT(i < tasks, runs[i]);
+    }
+    T_EQ_INT(threads, executor.concurrency);
+    rms_pool_destroy(pool);
+  }
+}
+
+/* ---- Switching while others compute
+ * ----------------------------------------------------------------------------------------- */
+
+static void *switch_or_compute(void *arg) {
+  worker *w = arg;
+  t_isas isas = t_usable_isas();
+  pthread_barrier_wait(&start);
+  w->status = RMS_OK;
+  for (int i = 0; i < 50 && w->status == RMS_OK; i++)
+    if (w->number == 0) {
+      w->status = rms_isa_force(i % 3 ? isas.name[i % isas.count] : NULL);
+      if (w->status == RMS_OK) w->status = rms_stream_threshold_set(i % 2 ? 0 : -1);
+    } else {
+      w->status = forward(w->y, NULL);
+    }
+  if (w->number == 0) memcpy(w->y, expected, sizeof expected);
+  return NULL;
+}
+
+static void switching(void) {
+  worker workers[THREADS] = {0};
+  T_EQ_STATUS(RMS_OK, forward(expected, NULL));
+  memset(results, 0, sizeof results);
+  run_workers(workers, switch_or_compute);
+  check_results(workers);
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(-1));
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {{"first_calls", first_calls},
+                                 {"shared_pool", shared_pool},
+                                 {"own_pools", own_pools},
+                                 {"pool_runs_each_task_once", pool_runs_each_task_once},
+                                 {"switching", switching}};
+  for (int i = 0; i < ELEMENTS; i++)
+    x[i] = (float)(i % 23) - 11;
+  for (int i = 0; i < COLS; i++)
+    weight[i] = 1.0f + (float)i / COLS;
+  run_workers(first, first_call);
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Runs tests in another way than the build at hand. usage: variant.sh NAME SOURCE BUILD
+#   asan      address and undefined-behaviour sanitizers        a build of its own, all quick tests
+#   tsan      thread sanitizer                                  a build of its own, the tests with threads
+#   clang     the other compiler                                a build of its own, digests and bits
+#   aarch64   cross compiled, run by qemu-aarch64               a build of its own, all quick tests
+#   valgrind  BUILD's programs under memcheck
+#   nehalem   BUILD's programs on an emulated CPU without AVX:  must choose scalar
+#   haswell   BUILD's programs on an emulated CPU with AVX2:    must choose avx2
+# Exit status 77: a tool is missing. Own builds stay in BUILD/variants/NAME.
+set -eu
+name=$1 source=$2 build=$3
+own=$build/variants/$name
+
+need() {
+  for tool; do
+    command -v "$tool" > /dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+  done
+}
+
+# configure_and_build CMAKE_ARGUMENT...: the library and the quick tests alone
+configure_and_build() {
+  cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
+    -DRMSNORM_NO_OPENMP=ON "$@" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
+  cmake --build "$own" --target quick_tests --parallel 2 > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
+}
+
+# The ISA lines say what ran and what was compiled only.
+run_tests() {
+  "$own/tests/unit/unit_active" 2>/dev/null || true
+  ctest --test-dir "$own" --output-on-failure --no-tests=error "$@"
+}
+
+# run PROGRAM ARGUMENT...: one program of BUILD through $prefix
+run() {
+  echo "+ $prefix $*"
+  program=$build/tests/$1
+  shift
+  # shellcheck disable=SC2086 # the prefix is a command with arguments
+  $prefix "$program" "$@"
+}
+
+mkdir -p "$build/variants"
+case $name in
+asan)
+  flags="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1"
+  configure_and_build -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags"
+  run_tests -L quick
+  ;;
+tsan)
+  flags="-fsanitize=thread -O1"
+  configure_and_build -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags"
+  run_tests -L threads
+  ;;
+clang)
+  need clang
+  configure_and_build -DCMAKE_C_COMPILER=clang -DRMSNORM_WERROR=ON
+  run_tests -L quick -R 'golden|bits_isa|vec|unit'
+  ;;
+aarch64)
+  need aarch64-linux-gnu-gcc qemu-aarch64
+  configure_and_build --toolchain "$source/cmake/toolchains/aarch64.cmake"
+  RMSNORM_REQUIRE_ISA=neon run_tests -L quick
+  ;;
+valgrind)
+  need valgrind
+  prefix="valgrind --quiet --error-exitcode=9"
+  run unit/unit_active
+  run unit/unit_arguments
+  run unit/unit_alias
+  run unit/unit_rows
+  run vec/vec_operations
+  run bits/bits_isa values
+  run threads/threads shared_pool
+  ;;
+nehalem | haswell)
+  need qemu-x86_64
+  model=Nehalem isa=scalar
+  [ "$name" = nehalem ] || { model=Haswell isa=avx2; }
+  prefix="qemu-x86_64 -cpu $model"
+  run unit/unit_active "$isa"
+  run unit/unit_basics
+  run vec/vec_operations
+  run golden/golden_digests "$source/tests/golden/digests.txt"
+  ;;
+*)
+  echo "no such variant: $name" >&2
+  exit 2
+  ;;
+esac

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every operation of one instruction set's virtual vector against reference.h. Included by one unit per instruction
+ * set, after its vec header. Buffers lie against inaccessible pages: a partial load or store may touch its n elements
+ * only. */
+
+#include <math.h>
+#include <string.h>
+#include "call.h"
+#include "reference.h"
+
+enum { F32_LANES = 16, F64_LANES = 8 };
+
+typedef struct guarded {
+  t_guard in, out;
+} guarded;
+
+/* Calls need a constant order and type, as in the kernels; these give each a name. */
+static vf load(const void *p, rms_dtype type, int eo) {
+  if (type == RMS_F32) return eo ? vf_load(p, RMS_F32, 1) : vf_load(p, RMS_F32, 0);
+  if (type == RMS_BF16) return eo ? vf_load(p, RMS_BF16, 1) : vf_load(p, RMS_BF16, 0);
+  return vf_load(p, RMS_F16, 0);
+}
+
+static vf load_n(const void *p, int n, rms_dtype type, int eo) {
+  if (type == RMS_F32) return eo ? vf_load_n(p, n, RMS_F32, 1) : vf_load_n(p, n, RMS_F32, 0);
+  if (type == RMS_BF16) return eo ? vf_load_n(p, n, RMS_BF16, 1) : vf_load_n(p, n, RMS_BF16, 0);
+  return vf_load_n(p, n, RMS_F16, 0);
+}
+
+/* f16 knows the plain order alone. */
+static int orders(rms_dtype type) {
+  return type == RMS_F16 ? 1 : 2;
+}
+
+/* The lanes as they lie, put back into element order by vf_lane. */
+static void elements(float *out, vf a, int eo) {
+  float lanes[F32_LANES];
+  vf_store(lanes, a, RMS_F32, 0);
+  for (int i = 0; i < F32_LANES; i++)
+    out[i] = lanes[vf_lane(i, eo)];
+}
+
+static double value_at(const void *p, int i, rms_dtype type) {
+  if (type == RMS_F32) {
+    float f;
+    memcpy(&f, (const char *)p + 4 * i, 4);
+    return (double)f;
+  }
+  uint16_t h;
+  memcpy(&h, (const char *)p + 2 * i, 2);
+  return ref_widen(h, type);
+}
+
+static void check_loads(guarded *g, rms_dtype type) {
+  size_t size = rms_dtype_size(type);
+  for (int eo = 0; eo < orders(type); eo++)
+    for (int n = 0; n <= F32_LANES; n++)
+      for (int flush = 0; flush < 2; flush++) {
+        void *p = t_guard_place(&g->in, size * (size_t)n, (t_flush)flush, 0);
+        t_fill(p, type, n, T_WIDE, t_seed(), (uint64_t)n, eo);
+        float have[F32_LANES];
+        t_context("type=%d eo=%d n=%d", (int)type, eo, n);
+        elements(have, n == F32_LANES ? load(p, type, eo) : load_n(p, n, type, eo), eo);
+        for (int i = 0; i < F32_LANES; i++) {
+          T_EQ_F64(i < n ? value_at(p, i, type) : 0.0, (double)have[i]);
+          if (i >= n) T_CHECK(!signbit(have[i]));
+        }
+      }
+}
+
+static void store_n(void *p, vf a, int n, rms_dtype type, int eo) {
+  if (type == RMS_F32)
+    eo ? vf_store_n(p, a, n, RMS_F32, 1) : vf_store_n(p, a, n, RMS_F32, 0);
+  else if (type == RMS_BF16)
+    eo ? vf_store_n(p, a, n, RMS_BF16, 1) : vf_store_n(p, a, n, RMS_BF16, 0);
+  else
+    vf_store_n(p, a, n, RMS_F16, 0);
+}
+
+static void store(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (type == RMS_F32 && eo)
+    stream ? vf_stream(p, a, RMS_F32, 1) : vf_store(p, a, RMS_F32, 1);
+  else if (type == RMS_F32)
+    stream ? vf_stream(p, a, RMS_F32, 0) : vf_store(p, a, RMS_F32, 0);
+  else if (type == RMS_BF16 && eo)
+    stream ? vf_stream(p, a, RMS_BF16, 1) : vf_store(p, a, RMS_BF16, 1);
+  else if (type == RMS_BF16)
+    stream ? vf_stream(p, a, RMS_BF16, 0) : vf_store(p, a, RMS_BF16, 0);
+  else
+    stream ? vf_stream(p, a, RMS_F16, 0) : vf_store(p, a, RMS_F16, 0);
+}
+
+/* What storing a value leaves in memory. */
+static void expected_bytes(void *to, const float *from, int n, rms_dtype type) {
+  for (int i = 0; i < n; i++)
+    if (type == RMS_F32) {
+      memcpy((char *)to + 4 * i, &from[i], 4);
+    } else {
+      uint16_t h = ref_narrow(from[i], type);
+      memcpy((char *)to + 2 * i, &h, 2);
+    }
+}
+
+static void check_stores(guarded *g, rms_dtype type) {
+  size_t size = rms_dtype_size(type);
+  for (int eo = 0; eo < orders(type); eo++)
+    for (int n = 0; n <= F32_LANES + 1; n++) /* 17: the streaming store */
+      for (int flush = 0; flush < 2; flush++) {
+        int count = n > F32_LANES ? F32_LANES : n;
+        float from[F32_LANES];
+        unsigned char want[4 * F32_LANES];
+        t_fill(from, RMS_F32, F32_LANES, T_NORMAL, t_seed(), (uint64_t)n + 50, eo);
+        expected_bytes(want, from, count, type);
+        vf a = load(from, RMS_F32, eo);
+        unsigned char *p = t_guard_place(&g->out, size * (size_t)count, (t_flush)flush, 0);
+        t_context("type=%d eo=%d n=%d", (int)type, eo, n);
+        if (n < F32_LANES)
+          store_n(p, a, n, type, eo);
+        else
+          store(p, a, type, eo, n > F32_LANES);
+        vec_stream_fence();
+        T_EQ_BYTES(want, p, size * (size_t)count);
+        T_CHECK(t_guard_intact(&g->out, p, size * (size_t)count));
+      }
+}
+
+/* All 65,536 inputs of a 16-bit type, and back. */
+static void check_all_halves(rms_dtype type) {
+  for (int eo = 0; eo < orders(type); eo++)
+    for (int base = 0; base < 65536; base += F32_LANES) {
+      uint16_t in[F32_LANES], out[F32_LANES];
+      float have[F32_LANES];
+      for (int i = 0; i < F32_LANES; i++)
+        in[i] = (uint16_t)(base + i);
+      vf a = load(in, type, eo);
+      elements(have, a, eo);
+      t_context("type=%d eo=%d bits=0x%04x...", (int)type, eo, (unsigned)base);
+      for (int i = 0; i < F32_LANES; i++) {
+        T_EQ_F64(ref_widen(in[i], type), (double)have[i]);
+        T_EQ_INT(in[i] >> 15, signbit(have[i]) != 0);
+      }
+      store(out, a, type, eo, 0);
+      T_EQ_ELEMENTS(in, out, type, F32_LANES);
+    }
+}
+
+static void check_narrow(const float *from, rms_dtype type, int eo) {
+  uint16_t want[F32_LANES], have[F32_LANES];
+  float rounded[F32_LANES], wide[F32_LANES];
+  vf a = load(from, RMS_F32, eo);
+  for (int i = 0; i < F32_LANES; i++) {
+    want[i] = ref_narrow(from[i], type);
+    wide[i] = (float)ref_widen(want[i], type);
+  }
+  store(have, a, type, eo, 0);
+  T_EQ_ELEMENTS(want, have, type, F32_LANES);
+  elements(rounded, type == RMS_BF16 ? vf_round(a, RMS_BF16) : vf_round(a, RMS_F16), eo);
+  T_EQ_ELEMENTS(wide, rounded, RMS_F32, F32_LANES);
+}
+
+/* Rounding at every value of the type, halfway to the next one, and one step to either side of that. */
+static void check_rounding(rms_dtype type) {
+  for (uint32_t base = 0; base < 65536; base += 4)
+    for (int eo = 0; eo < orders(type); eo++) {
+      float from[F32_LANES];
+      for (uint32_t i = 0; i < F32_LANES; i++) {
+        double low = ref_widen((uint16_t)(base + i / 4), type), high = ref_widen((uint16_t)(base + i / 4 + 1), type);
+        float middle = (float)(low / 2 + high / 2);
+        from[i] = i % 4 == 0 ? (float)low : i % 4 == 1 ? middle : nextafterf(middle, i % 4 == 2 ? INFINITY : -INFINITY);
+      }
+      t_context("type=%d eo=%d at 0x%04x", (int)type, eo, base);
+      check_narrow(from, type, eo);
+    }
+  for (int64_t i = 0; i < 4000; i++) {
+    float from[F32_LANES];
+    t_fill(from, RMS_F32, F32_LANES, i & 1 ? T_WIDE : T_SPECIAL, t_seed(), 90, i);
+    t_context("type=%d random %d", (int)type, (int)i);
+    check_narrow(from, type, 0);
+  }
+}
+
+static void check_arithmetic(void) {
+  for (int64_t k = 0; k < 2000; k++) {
+    float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
+    t_data style = (t_data)(k % T_DATA_COUNT);
+    t_fill(a, RMS_F32, F32_LANES, style, t_seed(), 100, k);
+    t_fill(b, RMS_F32, F32_LANES, style, t_seed(), 101, k);
+    t_fill(c, RMS_F32, F32_LANES, style, t_seed(), 102, k);
+    vf va = vf_load(a, RMS_F32, 0), vb = vf_load(b, RMS_F32, 0), vc = vf_load(c, RMS_F32, 0);
+    vf results[] = {vf_add(va, vb), vf_sub(va, vb), vf_mul(va, vb), vf_fma(va, vb, vc), vf_set(a[3])};
+    for (int op = 0; op < 5; op++) {
+      for (int i = 0; i < F32_LANES; i++)
+        want[i] = op == 0   ? a[i] + b[i]
+                  : op == 1 ? a[i] - b[i]
+                  : op == 2 ? a[i] * b[i]
+                  : op == 3 ? fmaf(a[i], b[i], c[i])
+                            : a[3];
+      vf_store(have, results[op], RMS_F32, 0);
+      t_context("op=%d k=%d", op, (int)k);
+      T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
+    }
+  }
+}
+
+static void check_first_and_sum(void) {
+  for (int eo = 0; eo < 2; eo++)
+    for (int64_t k = 0; k < 500; k++) {
+      float x[4 * F32_LANES], lanes[4 * F32_LANES], have[F32_LANES];
+      t_fill(x, RMS_F32, 4 * F32_LANES, k & 1 ? T_WIDE : T_NORMAL, t_seed(), 110, k);
+      memcpy(lanes, x, sizeof x);
+      vf v[4];
+      for (int i = 0; i < 4; i++)
+        v[i] = load(x + i * F32_LANES, RMS_F32, eo);
+      float sum = eo ? vf_sum4(v[0], v[1], v[2], v[3], 1) : vf_sum4(v[0], v[1], v[2], v[3], 0);
+      t_context("eo=%d k=%d", eo, (int)k);
+      T_EQ_F64((double)ref_tree_f32(lanes, 4 * F32_LANES), (double)sum);
+      int n = (int)(k % (F32_LANES + 1));
+      elements(have, eo ? vf_first(v[1], n, 1) : vf_first(v[1], n, 0), eo);
+      for (int i = 0; i < F32_LANES; i++)
+        T_EQ_F64(i < n ? (double)x[F32_LANES + i] : 0.0, (double)have[i]);
+    }
+}
+
+/* ---- f64
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+static void check_f64_memory(guarded *g) {
+  for (int n = 0; n <= F64_LANES + 1; n++)
+    for (int flush = 0; flush < 2; flush++)
+      for (int narrow = 0; narrow < 2; narrow++) {
+        int count = n > F64_LANES ? F64_LANES : n;
+        rms_dtype type = narrow ? RMS_F32 : RMS_F64;
+        void *p = t_guard_place(&g->in, rms_dtype_size(type) * (size_t)count, (t_flush)flush, 0);
+        t_fill(p, type, count, T_WIDE, t_seed(), 120, n);
+        vd a = narrow          ? n < F64_LANES ? vd_load_n(p, n, RMS_F32, 0) : vd_load(p, RMS_F32, 0)
+                        : n < F64_LANES ? vd_load_n(p, n, RMS_F64, 0)
+                               : vd_load(p, RMS_F64, 0);
+        double have[F64_LANES];
+        vd_store(have, a, RMS_F64, 0);
+        t_context("n=%d narrow=%d", n, narrow);
+        for (int i = 0; i < F64_LANES; i++) {
+          double want = 0;
+          if (i < count && narrow)
+            want = value_at(p, i, RMS_F32);
+          else if (i < count)
+            memcpy(&want, (char *)p + 8 * i, 8);
+          T_EQ_F64(want, have[vd_lane(i, 0)]);
+        }
+        unsigned char *out = t_guard_place(&g->out, 8 * (size_t)count, (t_flush)flush, 0);
+        if (n > F64_LANES)
+          vd_stream(out, a, RMS_F64, 0);
+        else if (n == F64_LANES)
+          vd_store(out, a, RMS_F64, 0);
+        else
+          vd_store_n(out, a, n, RMS_F64, 0);
+        vec_stream_fence();
+        T_EQ_BYTES(have, out, 8 * (size_t)count);
+        T_CHECK(t_guard_intact(&g->out, out, 8 * (size_t)count));
+      }
+}
+
+static void check_f64_arithmetic(void) {
+  for (int64_t k = 0; k < 1000; k++) {
+    double x[4 * F64_LANES], lanes[4 * F64_LANES], have[F64_LANES];
+    t_fill(x, RMS_F64, 4 * F64_LANES, (t_data)(k % T_DATA_COUNT), t_seed(), 130, k);
+    memcpy(lanes, x, sizeof x);
+    vd v[4];
+    for (int i = 0; i < 4; i++)
+      v[i] = vd_load(x + i * F64_LANES, RMS_F64, 0);
+    double sum = vd_sum4(v[0], v[1], v[2], v[3], 0), want = ref_tree_f64(lanes, 4 * F64_LANES);
+    t_context("k=%d", (int)k);
+    T_EQ_F64(want, sum);
+    vd results[] = {vd_add(v[0], v[1]),
+                    vd_sub(v[0], v[1]),
+                    vd_mul(v[0], v[1]),
+                    vd_fma(v[0], v[1], v[2]),
+                    vd_set(x[3]),
+                    vd_round(v[0], RMS_F64),
+                    vd_first(v[0], (int)(k % 9), 0)};
+    for (int op = 0; op < 7; op++) {
+      vd_store(have, results[op], RMS_F64, 0);
+      for (int i = 0; i < F64_LANES; i++) {
+        double a = x[i], b = x[F64_LANES + i], c = x[2 * F64_LANES + i];
+        double all[] = {a + b, a - b, a * b, fma(a, b, c), x[3], a, i < k % 9 ? a : 0.0};
+        T_EQ_F64(all[op], have[i]);
+      }
+    }
+  }
+}
+
+static void check_every_operation(void) {
+  guarded g = {t_guard_make(4096), t_guard_make(4096)};
+  static const rms_dtype types[] = {RMS_F32, RMS_BF16, RMS_F16};
+  for (size_t t = 0; t < T_COUNT(types); t++) {
+    check_loads(&g, types[t]);
+    check_stores(&g, types[t]);
+    if (types[t] == RMS_F32) continue;
+    check_all_halves(types[t]);
+    check_rounding(types[t]);
+  }
+  check_arithmetic();
+  check_first_and_sum();
+  check_f64_memory(&g);
+  check_f64_arithmetic();
+  vec_prefetch(&g);
+  t_guard_free(&g.in);
+  t_guard_free(&g.out);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the virtual vector must do, in plain C that shares nothing with the library: conversions by exact arithmetic in
+ * double, sums by the tree of the contract. */
+#ifndef RMSNORM_TESTS_VEC_REFERENCE_H
+#define RMSNORM_TESTS_VEC_REFERENCE_H
+
+#include <stdint.h>
+#include "rmsnorm.h"
+
+/* The value of a 16-bit element. */
+double ref_widen(uint16_t bits, rms_dtype type);
+/* The nearest 16-bit element, ties to even; NaN gives some NaN. */
+uint16_t ref_narrow(float value, rms_dtype type);
+/* l + l+n/2, then l + l+n/4 ... over n lanes; n is a power of two. The lanes are overwritten. */
+float ref_tree_f32(float *lanes, int n);
+double ref_tree_f64(double *lanes, int n);
+
+/* One per instruction set: every operation of its header. */
+void vec_check_scalar(void);
+void vec_check_avx2(void);
+void vec_check_avx512(void);
+void vec_check_neon(void);
+
+#endif
