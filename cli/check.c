@@ -125,7 +125,7 @@ static void print_heading(const check *c) {
       if (!rms_isa_usable(rms_isa_name(i))) printf(" (%s: not on this CPU)", rms_isa_name(i));
     putchar('\n');
   }
-  printf("Largest error in ulp of the output, and as a share of its bound:\n%-29s", "");
+  printf("Largest error in ulp, and as a share of its bound:\n%-29s", "");
   for (int i = 0; i < DTYPES; i++)
     printf("  %14s ", vf_dtype_name((rms_dtype)i));
   putchar('\n');
@@ -258,14 +258,15 @@ int cmd_check(int argc, char **argv) {
                   "  rmsnorm check rms:bwd:bf16:512x4096:bias layer:fwd:f32:7x1000:data=hugemean\n"
                   "  rmsnorm check --isa scalar --json > check.json\n",
       .options = options,
-      .notes = "A PROBLEM is KIND:DIR:DTYPE:SHAPE[:OPTION...], e.g. rms:fwd:f32:8192x4096:w=f32:bias\n"
-               "  KIND rms, prms, layer   DIR fwd, bwd   DTYPE f32, f64, bf16, f16   SHAPE [OUTERx]ROWSxCOLS\n"
-               "  options: w=none|same|f32 bias off=V eps=V epsout round=before groups=G k=K p=P idx perhead\n"
-               "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats|dx+ds+dw+db grad=same|f32\n"
-               "           pad=N inplace split seed=N isa=NAME threads=N\n"
-               "           data=normal|lognormal|cauchy|hugemean|tiny|huge|exact\n"
-               "An error of many ulp is no miss where terms cancel: the share of the bound decides.\n"
-               "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
+      .notes =
+          "A PROBLEM is KIND:DIR:DTYPE:SHAPE[:OPTION...], e.g. rms:fwd:f32:8192x4096:w=f32:bias\n"
+          "  KIND rms, prms, layer   DIR fwd, bwd   DTYPE f32, f64, bf16, f16   SHAPE [OUTERx]ROWSxCOLS\n"
+          "  options: w=none|same|f32 bias off=V eps=V epsout round=before groups=G k=K p=P idx perhead\n"
+          "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats|dx+ds+dw+db grad=same|f32\n"
+          "           pad=N inplace split seed=N isa=NAME threads=N\n"
+          "           data=normal|lognormal|cauchy|hugemean|tiny|huge|exact\n"
+          "Errors are told in ulp of the output's type at the size of the terms summed, and as a share of the bound.\n"
+          "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
   int code = cli_parse(&command, &argc, argv);
   if (code >= 0) return code;
   check *c = calloc(1, sizeof *c);

@@ -153,8 +153,9 @@ static ball element(const vf_row *row, int64_t j) {
 }
 
 /* h before its own rounding. Scaling x down may have cost an underflow unit. */
-static ball bound_h(const vf_row *row, const arithmetic *a, const statistic *s, int64_t j) {
+static ball bound_h(vf_row *row, const arithmetic *a, const statistic *s, int64_t j) {
   ball x = element(row, j);
+  row->h_size[j] = (fabs(x.v) + fabs(s->mean.v)) * s->r.v;
   if (row->spec.kind == RMS_KIND_LAYER) {
     x = rounded(a, subtract(x, s->mean));
     x.v = fabs(x.v) + fabs(s->mean.v) * 0x1p-52; /* only the size matters below, and v may have cancelled */
@@ -208,6 +209,7 @@ void vf_bound_forward(vf_row *row) {
       ball h = bound_h(row, &a, &s, j), q = bound_q(row, &a, h, j);
       ball y = before ? bound_y_before(row, &a, q, j) : bound_y_after(row, &a, h, j);
       row->y_error[j] = y.e;
+      row->y_size[j] = row->h_size[j] * (row->g ? fabs(row->g[j]) : 1) + (row->b ? fabs(row->b[j]) : 0);
     }
   }
 }
@@ -249,14 +251,15 @@ static ball normalised(const vf_row *row, int64_t j) {
 
 /* dresidual and the old dx are added one by one in the arithmetic; the last operation's rounding is the output's own.
  * In true units: the caller's ball is in those of the group. */
-static double bound_dx(const vf_row *row, const arithmetic *a, ball dx, int64_t j) {
+static void bound_dx(vf_row *row, const arithmetic *a, ball dx, double size, int64_t j) {
   int scale = row->group[j / row->width].scale;
   /* The scaled form pays an underflow unit in its own units, in which dy is of the order of one, and four on the way
    * back. */
   ball value = {ldexp(dx.v, -scale), ldexp(dx.e, -scale) + 8 * a->eta};
   if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
   if (row->old) value = add(rounded(a, value), exact(row->old[j]));
-  return settle(a, value).e;
+  row->dx_error[j] = settle(a, value).e;
+  row->dx_size[j] = ldexp(size, -scale) + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
 }
 
 static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
@@ -270,8 +273,13 @@ static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic
     c = rounded(a, divide(rounded(a, divide(rounded(a, multiply(sum, square)), s->rms)), k));
   for (int64_t j = start; j < start + row->width; j++) {
     ball dx = multiply(of(row->u[j], row->u_error[j]), s->r);
-    if (row->in_stat[j - start]) dx = subtract(rounded(a, dx), rounded(a, multiply(c, element(row, j))));
-    row->dx_error[j] = bound_dx(row, a, dx, j);
+    double size = fabs(dx.v);
+    if (row->in_stat[j - start]) {
+      ball correction = rounded(a, multiply(c, element(row, j)));
+      size += fabs(correction.v);
+      dx = subtract(rounded(a, dx), correction);
+    }
+    bound_dx(row, a, dx, size, j);
   }
 }
 
@@ -286,7 +294,8 @@ static void bound_layer_gradient(vf_row *row, const arithmetic *a, const statist
   for (int64_t j = start; j < start + row->width; j++) {
     ball centred = rounded(a, subtract(of(row->u[j], row->u_error[j]), mean_u));
     ball along = rounded(a, multiply(normalised(row, j), mean_uh));
-    row->dx_error[j] = bound_dx(row, a, multiply(s->r, rounded(a, subtract(centred, along))), j);
+    double size = s->r.v * (fabs(row->u[j].hi) + fabs(mean_u.v) + row->h_size[j] * fabs(mean_uh.v));
+    bound_dx(row, a, multiply(s->r, rounded(a, subtract(centred, along))), size, j);
   }
 }
 

@@ -12,12 +12,13 @@ int vf_row_create(vf_row *row, const rms_spec *spec) {
   row->k = spec->partial ? spec->partial : row->width;
   size_t cols = (size_t)spec->cols, groups = (size_t)row->groups;
   dd **exact[] = {&row->h, &row->q, &row->u, &row->y, &row->dx, &row->dw};
-  double **errors[] = {&row->h_error, &row->q_error, &row->u_error, &row->y_error, &row->dx_error, &row->dw_error};
+  double **plain[] = {&row->h_error,  &row->q_error, &row->u_error, &row->y_error, &row->dx_error,
+                      &row->dw_error, &row->h_size,  &row->y_size,  &row->dx_size};
   int ok = 1;
-  for (int i = 0; i < 6; i++) {
+  for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
     ok &= (*exact[i] = calloc(cols, sizeof(dd))) != NULL;
-    ok &= (*errors[i] = calloc(cols, sizeof(double))) != NULL;
-  }
+  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+    ok &= (*plain[i] = calloc(cols, sizeof(double))) != NULL;
   ok &= (row->in_stat = calloc((size_t)row->width, 1)) != NULL;
   ok &= (row->group = calloc(groups, sizeof *row->group)) != NULL;
   ok &= (row->r_error = calloc(groups, sizeof(double))) != NULL;
@@ -32,9 +33,9 @@ int vf_row_create(vf_row *row, const rms_spec *spec) {
 }
 
 void vf_row_destroy(vf_row *row) {
-  void *all[] = {row->h,       row->q,       row->u,       row->y,         row->dx,       row->dw,
-                 row->h_error, row->q_error, row->u_error, row->y_error,   row->dx_error, row->dw_error,
-                 row->in_stat, row->group,   row->r_error, row->mean_error};
+  void *all[] = {row->h,       row->q,          row->u,       row->y,        row->dx,       row->dw,      row->h_error,
+                 row->q_error, row->u_error,    row->y_error, row->dx_error, row->dw_error, row->in_stat, row->group,
+                 row->r_error, row->mean_error, row->h_size,  row->y_size,   row->dx_size};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
   *row = (vf_row){0};

@@ -38,7 +38,8 @@ typedef struct vf_row {
   dd *y, *dx;      /* before the last rounding                                */
   dd *dw;          /* this row's term of dweight                              */
   double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error;
-  double *r_error, *mean_error; /* per group, of the true r and mean, before their last rounding */
+  double *h_size, *y_size, *dx_size; /* the sum of the magnitudes of the terms that h, y and dx are sums of */
+  double *r_error, *mean_error;      /* per group, of the true r and mean, before their last rounding */
 } vf_row;
 
 /* Allocates all arrays but the inputs. Returns 0 or -1. */

@@ -16,20 +16,22 @@ static double round_end(rms_dtype dtype, dd value) {
   return dtype == RMS_F64 ? value.hi : vf_round(dtype, dd_to_odd(value));
 }
 
-/* `got` must lie between the rounded ends of exact - error .. exact + error: rounding is monotone. */
-static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, dd exact, double error) {
+/* `got` must lie between the rounded ends of exact - error .. exact + error: rounding is monotone. size: of the terms
+ * that the exact value is a sum of; errors in ulp are told in units at that size, for where terms cancel the units of
+ * their sum say nothing. */
+static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, dd exact, double error, double size) {
   double got = where->got, low = round_end(dtype, dd_subtract(exact, dd_from(error)));
   double high = round_end(dtype, dd_add(exact, dd_from(error)));
-  double distance = fabs(dd_subtract(dd_from(got), exact).hi);
-  double reach = fmax(fabs(dd_subtract(dd_from(high), exact).hi), fabs(dd_subtract(exact, dd_from(low)).hi));
   int inside = !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
-  double share = got == exact.hi && exact.lo == 0 ? 0 : distance / reach;
-  if (!(reach < (double)INFINITY)) share = 0; /* the bound allows infinity; inside says the rest */
+  double distance = fabs(dd_subtract(dd_from(got), exact).hi);
+  double bound = error + vf_ulp(dtype, fabs(exact.hi) + error) / 2,
+         ulp = distance / vf_ulp(dtype, fmax(size, fabs(exact.hi)));
+  double share = distance / bound;
+  if (inside && !(distance < (double)INFINITY)) share = ulp = 0; /* infinity, and rightly so */
   if (!inside && !(share > 1)) share = (double)INFINITY;
-  double ulp = isfinite(got) ? distance / vf_ulp(dtype, exact.hi) : inside ? 0 : (double)INFINITY;
   result->elements++;
   result->misses += !inside;
-  if (ulp > result->ulp) result->ulp = ulp;
+  if (!(ulp <= result->ulp)) result->ulp = ulp;
   if (share > result->share || result->worst.role == VF_ROLES) {
     result->share = share;
     result->worst = *where;
@@ -38,13 +40,13 @@ static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, d
 }
 
 static void compare_row(vf_result *result, const vf_case *c, vf_role role, int64_t outer, int64_t inner,
-                        const dd *exact, const double *error, double *buffer) {
+                        const dd *exact, const double *error, const double *size, double *buffer) {
   if (!vf_has(c, role)) return;
   const vf_tensor *t = &c->tensor[role];
   vf_row_now(c, role, outer, inner, buffer);
   for (int64_t j = 0; j < t->cols; j++) {
     vf_worst where = {role, outer, inner, j, 0, buffer[j]};
-    compare(result, &where, t->dtype, exact[j], error[j]);
+    compare(result, &where, t->dtype, exact[j], error[j], size[j]);
   }
 }
 
@@ -55,12 +57,13 @@ static void compare_statistics(vf_result *result, const vf_case *c, const vf_row
     vf_worst where = {VF_RSTD, outer, inner, i, 0, 0};
     if (vf_has(c, VF_RSTD)) {
       where.got = vf_load(c->tensor[VF_RSTD].dtype, c->tensor[VF_RSTD].data, at);
-      compare(result, &where, c->tensor[VF_RSTD].dtype, dd_scale(g->r, -g->scale), row->r_error[i]);
+      compare(result, &where, c->tensor[VF_RSTD].dtype, dd_scale(g->r, -g->scale), row->r_error[i], 0);
     }
     if (vf_has(c, VF_MEAN)) {
       where.role = VF_MEAN;
       where.got = vf_load(c->tensor[VF_MEAN].dtype, c->tensor[VF_MEAN].data, at);
-      compare(result, &where, c->tensor[VF_MEAN].dtype, dd_scale(g->mean, g->scale), row->mean_error[i]);
+      compare(result, &where, c->tensor[VF_MEAN].dtype, dd_scale(g->mean, g->scale), row->mean_error[i],
+              ldexp(0.5, g->scale));
     }
   }
 }
@@ -71,7 +74,7 @@ static void compare_statistics(vf_result *result, const vf_case *c, const vf_row
 /* Column sums of one weight row (one per inner index with per-head weights). */
 typedef struct column {
   dd sum;
-  double error, magnitude;
+  double error, magnitude, size;
 } column;
 
 enum { BUFFERS = 8 };
@@ -80,7 +83,7 @@ typedef struct walk {
   vf_case c;
   rms_spec spec;
   vf_row row;
-  double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old dx, got, zeros, spare */
+  double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old values, got, zeros, sizes */
   column *dweight, *dbias; /* inner x cols, or cols */
 } walk;
 
@@ -126,8 +129,8 @@ static void forward_row(walk *w, int64_t outer, int64_t inner, vf_result *result
   vf_oracle_statistic(&w->row);
   vf_oracle_forward(&w->row);
   vf_bound_forward(&w->row);
-  compare_row(result, &w->c, VF_Y, outer, inner, w->row.y, w->row.y_error, w->buffer[5]);
-  compare_row(result, &w->c, VF_SUM, outer, inner, sum, w->buffer[6], w->buffer[5]);
+  compare_row(result, &w->c, VF_Y, outer, inner, w->row.y, w->row.y_error, w->row.y_size, w->buffer[5]);
+  compare_row(result, &w->c, VF_SUM, outer, inner, sum, w->buffer[6], w->buffer[6], w->buffer[5]);
   compare_statistics(result, &w->c, &w->row, outer, inner);
 }
 
@@ -138,8 +141,9 @@ static void add_to_columns(walk *w, int64_t inner) {
     dw->sum = dd_add(dw->sum, w->row.dw[j]);
     dw->error += w->row.dw_error[j];
     dw->magnitude += fabs(w->row.dw[j].hi);
+    dw->size += fabs(w->row.dy[j]) * w->row.h_size[j];
     db->sum = dd_add(db->sum, dd_from(w->row.dy[j]));
-    db->magnitude += fabs(w->row.dy[j]);
+    db->size = db->magnitude += fabs(w->row.dy[j]);
   }
 }
 
@@ -157,8 +161,8 @@ static void backward_row(walk *w, int64_t outer, int64_t inner, vf_result *resul
   vf_oracle_backward(&w->row);
   vf_bound_backward(&w->row);
   add_to_columns(w, inner);
-  compare_row(result, &w->c, VF_DX, outer, inner, w->row.dx, w->row.dx_error, w->buffer[5]);
-  compare_row(result, &w->c, VF_DS, outer, inner, w->row.dx, w->row.dx_error, w->buffer[5]);
+  compare_row(result, &w->c, VF_DX, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
+  compare_row(result, &w->c, VF_DS, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
 }
 
 static void compare_columns(walk *w, vf_role role, const column *columns, int accumulate, vf_result *result) {
@@ -171,9 +175,10 @@ static void compare_columns(walk *w, vf_role role, const column *columns, int ac
       const column *s = &columns[h * t->cols + j];
       double error = vf_bound_column(&w->spec, rows, s->error, s->magnitude);
       w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->buffer[4][j])) : s->sum;
+      w->buffer[7][j] = s->size;
       w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->buffer[4][j])) : error;
     }
-    compare_row(result, &w->c, role, 0, h, w->row.dw, w->row.dw_error, w->buffer[5]);
+    compare_row(result, &w->c, role, 0, h, w->row.dw, w->row.dw_error, w->buffer[7], w->buffer[5]);
   }
 }
 

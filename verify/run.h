@@ -18,11 +18,11 @@ typedef struct vf_result {
   int refused;       /* the backend cannot take this problem (an instruction set, a data type); nothing ran */
   rms_status status; /* what the library returned */
   vf_role spoiled;   /* VF_ROLES: none */
-  double ulp;        /* largest error in units in the last place of the output's type */
-  double share;      /* largest error / bound; at most 1 unless failed */
-  int64_t elements;  /* compared */
-  int64_t misses;    /* outside their bounds */
-  vf_worst worst;    /* where share is largest */
+  double ulp;       /* largest error in units in the last place of the output's type, at the size of the terms summed */
+  double share;     /* largest error / bound; at most 1 unless failed */
+  int64_t elements; /* compared */
+  int64_t misses;   /* outside their bounds */
+  vf_worst worst;   /* where share is largest */
   char message[256]; /* one line when failed or refused */
 } vf_result;
 
