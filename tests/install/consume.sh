@@ -137,8 +137,8 @@ subproject)
   if find "$work/stage" -name '*rmsnorm*' | grep .; then fail "the library was installed with the user's project"; fi
   ;;
 sources) # the portable library without any build system
-  compile -O1 -ffp-contract=off -DRMSNORM_SCALAR_ONLY -I"$SOURCE/include" -I"$SOURCE/src" "$SOURCE"/src/core/*.c \
-    "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread
+  $CC $CFLAGS -O1 -ffp-contract=off -I"$SOURCE/include" "$here/consumer.c" "$SOURCE"/src/core/*.c \
+    "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread -o "$work/consumer"
   run
   ;;
 cxx)

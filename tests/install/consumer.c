@@ -11,11 +11,11 @@
 enum { ROWS = 1000, COLS = 300 };
 static float x[ROWS][COLS], y[ROWS][COLS];
 
-/* Rows of +-(i+1), whose root mean square is i+1: the normalised elements are exactly +-1. */
+/* Each row holds one power of two with both signs, so that every step is exact and the normalised elements are +-1. */
 static void fill(void) {
   for (int i = 0; i < ROWS; i++)
     for (int j = 0; j < COLS; j++)
-      x[i][j] = (float)((i + 1) * (j % 3 == 0 ? -1 : 1));
+      x[i][j] = (float)((1 << i % 8) * (j % 3 == 0 ? -1 : 1));
 }
 
 static int wrong_elements(void) {
