@@ -54,8 +54,7 @@ static const char NOTES[] =
     "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
     "'-' is standard input or output. An output may be one of the inputs. Outputs are written whole or not at all.\n";
 
-/* ---- Options
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Options ---- */
 
 static int read_kind(const apply_options *o, rms_spec *spec) {
   static const char *const words[] = {"rms", "layer", NULL};
@@ -108,8 +107,7 @@ static int check_combination(const apply_options *o, const rms_spec *spec) {
   return name ? cli_error(name, "is an output of the forward") : CLI_OK;
 }
 
-/* ---- Inputs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Inputs ---- */
 
 static int read_array(const char *path, npy_array *array) {
   char reason[256];
@@ -219,8 +217,7 @@ static int check_inputs(apply_job *job) {
   return CLI_OK;
 }
 
-/* ---- Outputs
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 static int create_outputs(apply_job *job) {
   const apply_options *o = job->options;
@@ -309,8 +306,7 @@ static int run_operation(const apply_job *job) {
   return status == RMS_OK ? CLI_OK : cli_error(o->input, "%s", rms_status_string(status));
 }
 
-/* ---- The command
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 static int run_job(apply_job *job) {
   int code = read_inputs(job);

@@ -31,8 +31,7 @@ fail(const reader *r, const char *format, ...) {
   return -1;
 }
 
-/* ---- Sizes
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Sizes ---- */
 
 int npy_measure(npy_array *array) {
   int64_t count = 1, most = INT64_MAX / (int64_t)rms_dtype_size(array->dtype);
@@ -71,8 +70,7 @@ void npy_shape_text(const npy_array *array, char *text, size_t size) {
   if (used < size) snprintf(text + used, size - used, "%s)", array->dims == 1 ? "," : "");
 }
 
-/* ---- The header: a Python dictionary
- * -------------------------------------------------------------------------------------- */
+/* ---- The header: a Python dictionary ---- */
 
 static const char *skip_space(const char *at) {
   while (*at == ' ' || *at == '\t' || *at == '\n')
@@ -200,8 +198,7 @@ static int parse_header(const reader *r, const char *text, npy_array *array) {
   return 0;
 }
 
-/* ---- The file
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- The file ---- */
 
 static int read_exactly(const reader *r, void *data, size_t bytes, const char *what) {
   if (fread(data, 1, bytes, r->file) == bytes) return 0;

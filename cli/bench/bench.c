@@ -27,8 +27,7 @@ static const char NOTES[] =
     "'rmsnorm check' reads the same strings.\n"
     "Exit code 1: a result differed from the scalar kernel's. A bar that is not reached is no error.\n";
 
-/* ---- One problem
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- One problem ---- */
 
 static int measure_text(const char *text, const bench_options *options, const measure_options *how,
                         bench_result *result) {
@@ -67,8 +66,7 @@ static int bench_problems(char **problems, int count, const bench_options *optio
   return CLI_OK;
 }
 
-/* ---- The bars
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- The bars ---- */
 
 static int bench_bars(const bench_options *options, report *r) {
   measure_options how = {.seconds = options->shorter ? 0.4 : 1.2,

@@ -9,12 +9,18 @@
 
 enum { HUGE_PAGE = 2 << 20, LINE = 64, SKEW_LINES = 21 };
 
-/* ---- Buffers in one arena: first laid out with data = NULL, then placed
- * ---------------------------------------------- */
+/* ---- Buffers in one arena: first laid out with data = NULL, then placed ---- */
 
 static size_t add_buffer(bench_case *c, int64_t count, rms_dtype dtype, int input, int output) {
-  c->buffers[c->buffer_count] = (case_buffer){NULL, (size_t)count * rms_dtype_size(dtype), dtype, input, output};
+  c->buffers[c->buffer_count] =
+      (case_buffer){.bytes = (size_t)count * rms_dtype_size(dtype), .dtype = dtype, .input = input, .output = output};
   return (size_t)c->buffer_count++;
+}
+
+static size_t add_row_buffer(bench_case *c, int64_t count, rms_dtype dtype, int input, int output) {
+  size_t index = add_buffer(c, count, dtype, input, output);
+  c->buffers[index].per_row = 1;
+  return index;
 }
 
 /* Each buffer starts on its own line offset within a page: power-of-two distances would make streams evict each other.
@@ -41,8 +47,7 @@ static int place_buffers(bench_case *c) {
   return 0;
 }
 
-/* ---- Contents
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Contents ---- */
 
 static uint64_t next_random(uint64_t *state) {
   *state ^= *state << 13;
@@ -165,8 +170,7 @@ uint64_t case_digest(const bench_case *c) {
   return hash;
 }
 
-/* ---- From a problem to arguments
- * --------------------------------------------------------------------------------------- */
+/* ---- From a problem to arguments ---- */
 
 /* Remembers a tensor for the ceiling; a tensor of wider elements counts as several streams of the narrowest width. */
 static void add_stream(bench_case *c, const case_buffer *b, int write) {
@@ -200,15 +204,15 @@ static int build_forward(bench_case *c, const slots *s) {
   int wants_sum = (p->outputs & VF_OUT_SUM) != 0, wants_stats = (p->outputs & VF_OUT_STATS) != 0;
   int sum_in_place = p->in_place && wants_sum;
   case_buffer *b = c->buffers;
-  size_t x = add_buffer(c, s->tensor, type, 1, p->in_place), y = x, residual = 0, sum = 0;
+  size_t x = add_row_buffer(c, s->tensor, type, 1, p->in_place), y = x, residual = 0, sum = 0;
   size_t weight = 0, bias = 0, rstd = 0, mean = 0;
-  if (!p->in_place) y = add_buffer(c, s->tensor, type, 0, 1);
-  if (p->has_residual) residual = sum = add_buffer(c, s->tensor, residual_type, 1, sum_in_place);
-  if (wants_sum && !sum_in_place) sum = add_buffer(c, s->tensor, residual_type, 0, 1);
+  if (!p->in_place) y = add_row_buffer(c, s->tensor, type, 0, 1);
+  if (p->has_residual) residual = sum = add_row_buffer(c, s->tensor, residual_type, 1, sum_in_place);
+  if (wants_sum && !sum_in_place) sum = add_row_buffer(c, s->tensor, residual_type, 0, 1);
   if (p->has_weight) weight = add_buffer(c, s->params, weight_type, 1, 0);
   if (p->has_bias) bias = add_buffer(c, s->params, weight_type, 1, 0);
-  if (wants_stats) rstd = add_buffer(c, s->stats, stat_type, 0, 1);
-  if (wants_stats) mean = add_buffer(c, s->stats, stat_type, 0, 1);
+  if (wants_stats) rstd = add_row_buffer(c, s->stats, stat_type, 0, 1);
+  if (wants_stats) mean = add_row_buffer(c, s->stats, stat_type, 0, 1);
   if (place_buffers(c)) return -1;
 
   rms_forward_args *a = &c->forward;
@@ -233,15 +237,15 @@ static int build_backward(bench_case *c, const slots *s) {
   rms_dtype stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
   int wants_dx = (p->outputs & VF_OUT_DX) != 0, wants_ds = (p->outputs & VF_OUT_DS) != 0;
   case_buffer *b = c->buffers;
-  size_t dy = add_buffer(c, s->tensor, type, 1, p->in_place), dx = dy, dresidual = 0, ds = 0;
-  size_t x = add_buffer(c, s->tensor, p->has_residual ? residual_type : type, 1, 0);
+  size_t dy = add_row_buffer(c, s->tensor, type, 1, p->in_place), dx = dy, dresidual = 0, ds = 0;
+  size_t x = add_row_buffer(c, s->tensor, p->has_residual ? residual_type : type, 1, 0);
   size_t weight = 0, rstd = 0, mean = 0, dweight = 0, dbias = 0, workspace = 0;
-  if (wants_dx && !p->in_place) dx = add_buffer(c, s->tensor, type, 0, 1);
-  if (p->has_dresidual) dresidual = add_buffer(c, s->tensor, residual_type, 1, 0);
-  if (wants_ds) ds = add_buffer(c, s->tensor, residual_type, 0, 1);
+  if (wants_dx && !p->in_place) dx = add_row_buffer(c, s->tensor, type, 0, 1);
+  if (p->has_dresidual) dresidual = add_row_buffer(c, s->tensor, residual_type, 1, 0);
+  if (wants_ds) ds = add_row_buffer(c, s->tensor, residual_type, 0, 1);
   if (p->has_weight) weight = add_buffer(c, s->params, c->spec.weight_dtype, 1, 0);
-  if (!p->recompute) rstd = add_buffer(c, s->stats, stat_type, 0, 0);
-  if (!p->recompute) mean = add_buffer(c, s->stats, stat_type, 0, 0);
+  if (!p->recompute) rstd = add_row_buffer(c, s->stats, stat_type, 0, 0);
+  if (!p->recompute) mean = add_row_buffer(c, s->stats, stat_type, 0, 0);
   if (p->outputs & VF_OUT_DW) dweight = add_buffer(c, s->params, c->spec.grad_dtype, 0, 1);
   if (p->outputs & VF_OUT_DB) dbias = add_buffer(c, s->params, c->spec.grad_dtype, 0, 1);
   size_t workspace_bytes = rms_backward_workspace(&c->spec, p->outer, p->inner);

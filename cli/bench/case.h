@@ -15,7 +15,8 @@ typedef struct case_buffer {
   void *data;
   size_t bytes;
   rms_dtype dtype;
-  int input, output; /* both: in place */
+  int input, output; /* both: in place                            */
+  int per_row;       /* grows with the rows: tensors, statistics */
 } case_buffer;
 
 typedef struct bench_case {

@@ -29,6 +29,7 @@ typedef struct bench_engine {
   rms_spec spec;
   rms_forward_args forward;
   rms_backward_args backward;
+  double scale;    /* 1, or all rows / rows run, for an engine too slow for all of them */
   int64_t calls;   /* per sample */
   double *samples; /* ns per call, one per round */
   int sample_count;
@@ -42,8 +43,7 @@ typedef struct bench_result {
   int reads, writes; /* the mix of the ceiling */
   bench_engine engines[ENGINES_MAX];
   int engine_count;
-  int ceiling;    /* index of the fastest copy */
-  uint64_t check; /* digest of the outputs, equal on all instruction sets */
+  int ceiling; /* index of the fastest copy */
 } bench_result;
 
 typedef struct measure_options {
@@ -59,6 +59,9 @@ int measure_check(const vf_problem *problem, char *reason, size_t reason_size);
 int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size);
 void measure_free(bench_result *result);
+
+/* Calls the engine's operation; a copy or the naive loop always succeeds. */
+rms_status engine_run(const bench_engine *engine, const bench_case *c, const rms_executor *executor, int64_t calls);
 
 /* The first engine with this role; NULL: none. */
 const bench_engine *result_engine(const bench_result *result, engine_role role);

@@ -33,9 +33,8 @@ void report_begin(report *r, int json) {
 static void problem_json(const bench_result *b, const char *text) {
   printf("\n    {\"problem\": \"%s\", \"elements\": %.0f, \"bytes\": %.0f, \"threads\": %d, \"reads\": %d, \"writes\": "
          "%d, "
-         "\"check\": \"%016llx\", \"ceiling\": \"%s\",\n     \"engines\": [",
-         text, b->elements, b->bytes, b->problem.threads, b->reads, b->writes, (unsigned long long)b->check,
-         b->engines[b->ceiling].name);
+         "\"ceiling\": \"%s\",\n     \"engines\": [",
+         text, b->elements, b->bytes, b->problem.threads, b->reads, b->writes, b->engines[b->ceiling].name);
   for (int i = 0; i < b->engine_count; i++) {
     const bench_engine *e = &b->engines[i];
     printf("%s\n      {\"engine\": \"%s\", \"ns_per_call\": %.6g, \"ns_per_call_20\": %.6g, \"ns_per_call_80\": %.6g, "

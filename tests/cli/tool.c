@@ -17,8 +17,7 @@ static _Noreturn void die(const char *what) {
   exit(1);
 }
 
-/* ---- 16-bit numbers: values that the type holds exactly
- * -------------------------------------------------------------- */
+/* ---- 16-bit numbers: values that the type holds exactly ---- */
 
 static uint16_t to_bf16(double value) {
   float narrow = (float)value;
@@ -82,8 +81,7 @@ static double take_value(const char *type, const char *data) {
   return strcmp(type, "bf16") == 0 ? from_bf16(half) : from_f16(half);
 }
 
-/* ---- Files
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 static void put_header(FILE *file, int version, const char *header) {
   size_t length = strlen(header) + 1;
@@ -147,8 +145,7 @@ static void show(const char *path) {
   putchar('\n');
 }
 
-/* ---- JSON
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static int next_char(void) {
   int c = getchar();

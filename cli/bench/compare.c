@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include "compare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double SCALAR_ELEMENTS = 1 << 19;
+enum { SAMPLED_ROWS = 16 };
+
+int64_t compare_outer(const bench_case *c) {
+  double each = c->elements / (double)c->problem.outer;
+  if (c->elements <= SCALAR_ELEMENTS) return c->problem.outer;
+  return each >= SCALAR_ELEMENTS ? 1 : (int64_t)(SCALAR_ELEMENTS / each);
+}
+
+static rms_status run_on(const char *isa, const bench_engine *e, const bench_case *c, const rms_executor *executor) {
+  rms_status status = rms_isa_force(isa);
+  return status == RMS_OK ? engine_run(e, c, executor, 1) : status;
+}
+
+static int refused(const bench_engine *e, rms_status status, char *reason, size_t size) {
+  snprintf(reason, size, "%s: %s", e->name, rms_status_string(status));
+  return -1;
+}
+
+static int differs(const bench_engine *e, char *reason, size_t size) {
+  snprintf(reason, size, "%s: the result differs from the scalar kernel's", e->name);
+  return 1;
+}
+
+/* ---- The first rows, all outputs ---- */
+
+static int compare_first_rows(const bench_engine *engine, bench_case *c, const rms_executor *executor, char *reason,
+                              size_t size) {
+  bench_engine part = *engine;
+  uint64_t digests[2];
+  part.forward.outer = part.backward.outer = compare_outer(c);
+  for (int i = 0; i < 2; i++) {
+    case_reset(c);
+    rms_status status = run_on(i ? engine->isa : "scalar", &part, c, i ? executor : NULL);
+    if (status != RMS_OK) return refused(engine, status, reason, size);
+    digests[i] = case_digest(c);
+  }
+  return digests[0] == digests[1] ? 0 : differs(engine, reason, size);
+}
+
+/* ---- Rows of the whole problem ---- */
+
+static void advance(rms_const_view *view, int64_t row, rms_dtype dtype) {
+  if (view->data) view->data = (const char *)view->data + (size_t)(row * view->outer_stride) * rms_dtype_size(dtype);
+}
+
+static void advance_output(rms_view *view, int64_t row, rms_dtype dtype) {
+  if (view->data) view->data = (char *)view->data + (size_t)(row * view->outer_stride) * rms_dtype_size(dtype);
+}
+
+/* The statistics of a row: outer, inner, group. */
+static void *advance_statistic(const void *data, const bench_engine *e, int64_t row) {
+  size_t size = e->spec.dtype == RMS_F64 ? sizeof(double) : sizeof(float);
+  int64_t count = e->forward.inner * (e->spec.groups > 1 ? e->spec.groups : 1);
+  return data ? (char *)(uintptr_t)data + (size_t)(row * count) * size : NULL;
+}
+
+/* The engine's arguments cut down to one row: what a row gets depends on nothing but the row. */
+static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
+  bench_engine e = *engine;
+  const rms_spec *s = &e.spec;
+  rms_forward_args *f = &e.forward;
+  rms_backward_args *b = &e.backward;
+  f->rstd = advance_statistic(f->rstd, &e, row);
+  f->mean = advance_statistic(f->mean, &e, row);
+  b->rstd = advance_statistic(b->rstd, &e, row);
+  b->mean = advance_statistic(b->mean, &e, row);
+  f->outer = b->outer = 1;
+  advance(&f->x, row, s->dtype);
+  advance(&f->residual, row, s->residual_dtype);
+  advance_output(&f->y, row, s->dtype);
+  advance_output(&f->residual_out, row, s->residual_dtype);
+  advance(&b->dy, row, s->dtype);
+  advance(&b->x, row, b->x_is_sum ? s->residual_dtype : s->dtype);
+  advance(&b->dresidual, row, s->residual_dtype);
+  advance_output(&b->dx, row, s->dtype);
+  advance_output(&b->dresidual_out, row, s->residual_dtype);
+  b->dweight = b->dbias = b->workspace = NULL;
+  b->workspace_bytes = 0;
+  return e;
+}
+
+/* Runs one row again on the scalar kernel, over the engine's result, which is kept aside. */
+static int compare_row(const bench_engine *engine, const bench_case *c, int64_t row, char *kept, char *reason,
+                       size_t size) {
+  bench_engine e = engine_of_row(engine, row);
+  int64_t outer = c->problem.outer;
+  char *to = kept;
+  for (int i = 0; i < c->buffer_count; i++) {
+    const case_buffer *b = &c->buffers[i];
+    size_t bytes = b->bytes / (size_t)outer;
+    if (b->output && b->per_row) memcpy(to, (char *)b->data + (size_t)row * bytes, bytes);
+    if (b->output && b->per_row) to += bytes;
+  }
+  rms_status status = run_on("scalar", &e, c, NULL);
+  if (status != RMS_OK) return refused(engine, status, reason, size);
+  to = kept;
+  for (int i = 0; i < c->buffer_count; i++) {
+    const case_buffer *b = &c->buffers[i];
+    size_t bytes = b->bytes / (size_t)outer;
+    if (!b->output || !b->per_row) continue;
+    if (memcmp(to, (char *)b->data + (size_t)row * bytes, bytes) != 0) return differs(engine, reason, size);
+    to += bytes;
+  }
+  return 0;
+}
+
+static int compare_spread_rows(const bench_engine *engine, bench_case *c, const rms_executor *executor, char *reason,
+                               size_t size) {
+  int64_t outer = c->problem.outer, count = outer < SAMPLED_ROWS ? outer : SAMPLED_ROWS;
+  size_t bytes = 0;
+  for (int i = 0; i < c->buffer_count; i++)
+    if (c->buffers[i].output && c->buffers[i].per_row) bytes += c->buffers[i].bytes / (size_t)outer;
+  if (bytes == 0) return 0;
+  case_reset(c);
+  rms_status status = run_on(engine->isa, engine, c, executor);
+  if (status != RMS_OK) return refused(engine, status, reason, size);
+  char *kept = malloc(bytes);
+  int code = kept ? 0 : -1;
+  if (!kept) snprintf(reason, size, "not enough memory");
+  for (int64_t i = 0; i < count && code == 0; i++)
+    code = compare_row(engine, c, count > 1 ? (outer - 1) * i / (count - 1) : 0, kept, reason, size);
+  free(kept);
+  return code;
+}
+
+int compare_with_scalar(const bench_engine *engine, bench_case *c, const rms_executor *executor, char *reason,
+                        size_t reason_size) {
+  int code = compare_first_rows(engine, c, executor, reason, reason_size);
+  /* In place and accumulating, the inputs of a row are gone after the run. */
+  int repeatable = !c->problem.in_place && !c->problem.accumulate && engine->scale == 1;
+  if (code == 0 && repeatable && compare_outer(c) < c->problem.outer)
+    code = compare_spread_rows(engine, c, executor, reason, reason_size);
+  case_reset(c);
+  return code;
+}
