@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The report: sums, tables, files. With --demo FOLDER it writes the report of made-up runs for report_browser.sh.
+ */
+#include "report.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "temp.h"
+
+static lab_error error;
+
+/* Two families, three norms, three seeds; the un-normalised transformer diverges; names that need escaping. */
+static lab_report made_up(void) {
+  static const char *const families[] = {"rnnsearch", "transformer"}, *const norms[] = {"none", "layer", "rms", "prms"};
+  static const double seconds[] = {8, 20, 16, 15};
+  char *arguments[] = {"rmsnorm", "lab", "--data", "a \"b\" <c>"};
+  lab_report report = {0};
+  lab_report_environment(&report, 4, arguments, 2);
+  for (int f = 0; f < 2; f++)
+    for (int n = 0; n < 4; n++)
+      for (int seed = 1; seed <= 3; seed++) {
+        lab_point curve[300];
+        lab_run run = lab_run_start(families[f], norms[n], "library");
+        int lost = f == 1 && n == 0, points = lost ? 40 : 300;
+        if (n == 3) run.p = 0.0625;
+        run.seed = (uint64_t)seed;
+        snprintf(run.metric, sizeof run.metric, "BLEU");
+        run.higher_is_better = 1;
+        run.quality = lost ? (double)NAN : 20 + n + seed; /* mean 22 + n, standard deviation 1 */
+        run.seconds_per_1000 = seconds[n];
+        run.norm_share = n / 20.0;
+        run.blas_share = 0.7;
+        run.parameters = 1234567;
+        run.activation_bytes = 7654321;
+        run.steps = points * 10;
+        run.diverged_step = lost ? 400 : -1;
+        run.synthetic = f;
+        snprintf(run.data, sizeof run.data, "%s", f ? "synthetic, \"quoted\" & <odd> \xff data" : "a.en + a.de");
+        for (int i = 0; i < points; i++) {
+          double step = 10 * i;
+          curve[i] =
+              (lab_point){step, step * seconds[n] / 1000, 2 + 5 * exp(-step / (500 + 300 * !n)) + 0.02 * (i % 7)};
+          if (lost && i > 30) curve[i].loss = i < 39 ? 100.0 * i : (double)NAN;
+        }
+        lab_report_add_run(&report, &run, curve, points);
+      }
+  lab_section *section = lab_report_add_section(&report, "rate", "A <section>", "One & two.\n\nThree.");
+  lab_section_row(section, 2, (const char *const[]){"norm", "slope"});
+  lab_section_row(section, 2, (const char *const[]){"RMSNorm", "-1"});
+  lab_section_axes(section, "scale", "gradient", 1, 1);
+  lab_section_series(section, "RMSNorm", (double[]){0.01, 1, 100}, (double[]){100, 1, 0.01}, 3, 1);
+  lab_section_series(section, "points", (double[]){0.01, 1, 100}, (double[]){1, (double)NAN, -1}, 3, 0);
+  return report;
+}
+
+/* ---- A strict reader of JSON: returns what follows the value, NULL if it is malformed
+ * ------------------------------------------ */
+
+static const char *skip(const char *s) {
+  return s + strspn(s, " \t\r\n");
+}
+
+static const char *json_string(const char *s) {
+  if (*s++ != '"') return NULL;
+  for (; *s != '"'; s++) {
+    if ((unsigned char)*s < 0x20) return NULL;
+    if (*s != '\\') continue;
+    s++;
+    if (*s == 'u') {
+      for (int i = 1; i <= 4; i++)
+        if (!isxdigit((unsigned char)s[i])) return NULL;
+      s += 4;
+    } else if (!*s || !strchr("\"\\/bfnrt", *s)) {
+      return NULL;
+    }
+  }
+  return s + 1;
+}
+
+static const char *json_number(const char *s) {
+  char *end;
+  if (*s != '-' && !isdigit((unsigned char)*s)) return NULL; /* strtod would take "nan", "inf" and "+1" */
+  strtod(s, &end);
+  return end > s && !isalpha((unsigned char)end[-1]) ? end : NULL;
+}
+
+static const char *json_value(const char *s) {
+  static const char *const words[] = {"true", "false", "null"};
+  s = skip(s);
+  for (size_t i = 0; i < T_COUNT(words); i++)
+    if (strncmp(s, words[i], strlen(words[i])) == 0) return s + strlen(words[i]);
+  if (*s == '"') return json_string(s);
+  if (*s != '{' && *s != '[') return json_number(s);
+  char open = *s, close = open == '{' ? '}' : ']';
+  s = skip(s + 1);
+  if (*s == close) return s + 1;
+  for (;;) {
+    if (open == '{') {
+      s = json_string(skip(s));
+      if (!s || *(s = skip(s)) != ':') return NULL;
+      s++;
+    }
+    s = json_value(s);
+    if (!s) return NULL;
+    s = skip(s);
+    if (*s == close) return s + 1;
+    if (*s++ != ',') return NULL;
+  }
+}
+
+static void json_reader(void) {
+  static const char *const good[] = {"{}", "[1, -2.5e-3, null, \"a\\u00ff\\n\"]", "{\"a\": [true, {\"b\": false}]}"};
+  static const char *const bad[] = {"{", "[1,]", "{\"a\" 1}", "[nan]", "\"\n\"", "{\"a\": 1,}", "[01x]"};
+  for (size_t i = 0; i < T_COUNT(good); i++)
+    T_CHECK(json_value(good[i]) && !*json_value(good[i]));
+  for (size_t i = 0; i < T_COUNT(bad); i++)
+    T_CHECK(!json_value(bad[i]));
+}
+
+/* ---- Cases
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
+
+static void sums(void) {
+  lab_report report = made_up();
+  lab_summary *s;
+  if (T_EQ_INT(8, lab_report_summarise(&report, &s))) {
+    T_EQ_INT(3, s[2].runs);
+    T_EQ_STR("rms", s[2].first->norm);
+    T_NEAR(24, s[2].quality, 1e-12);
+    T_NEAR(1, s[2].quality_sd, 1e-7); /* from a difference of squares near 600 * 3 */
+    T_NEAR(16, s[2].seconds, 1e-12);
+    T_NEAR(0.2, s[2].reduction, 1e-12);
+    T_NEAR(0.25, s[3].reduction, 1e-12);
+    T_NEAR(0.1, s[2].norm_share, 1e-12);
+    T_EQ_INT(3, s[4].diverged);
+    T_CHECK(isnan(s[4].quality));
+  }
+  free(s);
+  lab_report_free(&report);
+}
+
+static void paper(void) {
+  T_NEAR(0.247, lab_paper_figure("rnnsearch", "rms").reduction, 0.0005); /* as the paper prints them */
+  T_NEAR(0.259, lab_paper_figure("rnnsearch", "prms").reduction, 0.0005);
+  T_NEAR(0.069, lab_paper_figure("transformer", "rms").reduction, 0.0005);
+  T_NEAR(0.093, lab_paper_figure("transformer", "prms").reduction, 0.0005);
+  T_NEAR(0.151, lab_paper_figure("reader", "rms").reduction, 0.0005);
+  T_NEAR(0.158, lab_paper_figure("reader", "prms").reduction, 0.0005);
+  T_NEAR(0.408, lab_paper_figure("order", "rms").reduction, 0.0005);
+  T_NEAR(0.639, lab_paper_figure("order", "prms").reduction, 0.0005);
+  T_NEAR(0.205, lab_paper_figure("convpool", "rms").reduction, 0.0005);
+  T_NEAR(0.231, lab_paper_figure("convpool", "prms").reduction, 0.0005);
+  T_EQ_F64(8.83, lab_paper_figure("convpool", "rms").quality);
+  T_CHECK(isnan(lab_paper_figure("lm", "rms").quality) && !lab_paper_figure("lm", "rms").metric);
+}
+
+static char *read_all(const char *path) {
+  char *bytes = NULL;
+  int64_t size;
+  if (lab_read_file(&bytes, &size, path, &error) < 0) return NULL;
+  return bytes;
+}
+
+static int occurrences(const char *text, const char *part) {
+  int count = 0;
+  while ((text = strstr(text, part))) {
+    count++;
+    text += strlen(part);
+  }
+  return count;
+}
+
+static void files(void) {
+  lab_report report = made_up();
+  if (!T_EQ_INT(0, lab_report_write(&report, temp_path("out/deep"), &error))) fprintf(stderr, "%s\n", error.text);
+  char *json = read_all(temp_path("out/deep/report.json")), *runs = read_all(temp_path("out/deep/runs.csv"));
+  char *curves = read_all(temp_path("out/deep/curves.csv")), *html = read_all(temp_path("out/deep/report.html"));
+  if (T_CHECK(json && runs && curves && html)) {
+    const char *end = json_value(json);
+    T_CHECK(end && !*skip(end));
+    T_CHECK(lab_is_text(json, (int64_t)strlen(json)) && lab_is_text(html, (int64_t)strlen(html)));
+    T_EQ_INT(24, occurrences(json, "\"curve\""));
+    T_EQ_INT(1 + 24, occurrences(runs, "\n"));
+    T_EQ_INT(1 + 21 * 300 + 3 * 40, occurrences(curves, "\n"));
+    T_CHECK(strstr(runs, "\"synthetic, \"\"quoted\"\" & <odd>") != NULL);
+    T_EQ_INT(2, occurrences(html, "<table class='results'>"));
+    T_EQ_INT(9, occurrences(html, "<svg class='chart")); /* two families: two curves and two bars each; one section */
+    T_EQ_INT(1, occurrences(html, "Synthetic data"));
+    T_CHECK(strstr(html, "3 of 3 diverged") && strstr(html, "20.0 % less") && strstr(html, "24.7 % less"));
+    T_CHECK(strstr(html, "&lt;odd&gt;") && !strstr(html, "<odd>") && !strstr(html, "a \"b\" <c>"));
+    /* Alone: nothing is loaded and nothing runs. */
+    T_CHECK(!strstr(html, "http") && !strstr(html, "<script") && !strstr(html, "src=") && !strstr(html, "url("));
+    T_CHECK(!strstr(html, "nan") && !strstr(html, "inf,") && !strstr(json, "nan"));
+  }
+  free(json);
+  free(runs);
+  free(curves);
+  free(html);
+  lab_report_free(&report);
+}
+
+static void nothing_measured(void) {
+  lab_report report = {0};
+  lab_run run = lab_run_start("lm", "rms", "textbook");
+  lab_report_add_run(&report, &run, NULL, 0);
+  T_EQ_INT(0, lab_report_write(&report, temp_path("bare"), &error));
+  char *html = read_all(temp_path("bare/report.html"));
+  T_CHECK(html && strstr(html, "RMSNorm") && !strstr(html, "nan"));
+  free(html);
+  lab_report_free(&report);
+  T_EQ_INT(0, lab_report_write(&report, temp_path("bare"), &error)); /* no runs at all */
+}
+
+static void printing(void) {
+  lab_report report = made_up();
+  char text[8192] = {0};
+  FILE *out = tmpfile();
+  if (!T_CHECK(out != NULL)) return;
+  lab_report_print(&report, out);
+  rewind(out);
+  T_CHECK(fread(text, 1, sizeof text - 1, out) > 500);
+  fclose(out);
+  T_CHECK(strstr(text, "rnnsearch, engine library, 3 runs each; data: a.en + a.de\n") != NULL);
+  T_CHECK(strstr(text, "24.0 ± 1.0") && strstr(text, "20.0 % less") && strstr(text, "pRMSNorm 6.25 %"));
+  T_CHECK(strstr(text, "22.4") && strstr(text, "24.7 % less")); /* the paper's */
+  T_CHECK(strstr(text, "SYNTHETIC") && strstr(text, "3 of 3 diverged"));
+  lab_report_free(&report);
+}
+
+static void unwritable(void) {
+  lab_report report = made_up();
+  const char *file = temp_write_text("file", "kept");
+  T_EQ_INT(-1, lab_report_write(&report, file, &error));
+  T_CHECK(temp_names(error.text, file));
+  T_EQ_INT(-1, lab_report_write(&report, temp_path("file/below"), &error));
+  T_EQ_INT(-1, lab_report_write(&report, "", &error));
+  char *kept = read_all(temp_path("file"));
+  if (T_CHECK(kept != NULL)) T_EQ_STR("kept", kept);
+  free(kept);
+  lab_report_free(&report);
+}
+
+static const t_case cases[] = {
+    {"json_reader", json_reader},           {"sums", sums},         {"paper", paper},          {"files", files},
+    {"nothing_measured", nothing_measured}, {"printing", printing}, {"unwritable", unwritable}};
+
+int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "--demo") == 0) {
+    lab_report report = made_up();
+    int status = lab_report_write(&report, argv[2], &error);
+    lab_report_free(&report);
+    return status < 0;
+  }
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}
