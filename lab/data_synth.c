@@ -45,13 +45,19 @@ static const entry places[] = {{"near", "apu"},    {"behind", "posta"}, {"under"
 static const entry adverbs[] = {{"today", "hodi"}, {"often", "ofta"},   {"slowly", "lenta"},
                                 {"never", "neva"}, {"always", "sempa"}, {"again", "denova"}};
 
+enum { LINE = 256 };
+
 typedef struct sentence {
-  char english[256], other[256];
+  char english[LINE], other[LINE];
 } sentence;
 
 static void append(char *text, const char *word, const char *ending) {
   size_t used = strlen(text);
-  snprintf(text + used, 256 - used, "%s%s%s", used ? " " : "", word, ending);
+  const char *parts[] = {used ? " " : "", word, ending};
+  for (int i = 0; i < 3; i++)
+    for (const char *s = parts[i]; *s && used + 1 < LINE; s++)
+      text[used++] = *s;
+  text[used] = 0;
 }
 
 /* A noun phrase; returns whether it is plural. */
