@@ -93,10 +93,12 @@ static double square_underflow(const arithmetic *a, const vf_group *g, int64_t t
   return (double)terms * (4 * a->eta + (normal ? ldexp(a->eta, -2 * g->scale) : 0));
 }
 
-static double mean_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start) {
+/* The error of the mean before its rounding; *size: the mean of |x|. */
+static double mean_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start, double *size) {
   double magnitude = 0, n = (double)row->width;
   for (int64_t j = 0; j < row->width; j++)
     magnitude += fabs(ldexp(row->x[start + j], -g->scale));
+  *size = magnitude / n;
   ball sum = {g->mean.hi * n, sum_factor(a, row->width) * magnitude + n * a->eta};
   return divide(sum, exact(n)).e;
 }
@@ -115,7 +117,7 @@ static double centred_square_error(const vf_row *row, const arithmetic *a, const
 
 typedef struct statistic {
   ball r, rms, mean; /* rms is needed with eps outside the root alone */
-  double r_unrounded, mean_unrounded;
+  double r_unrounded, mean_size;
 } statistic;
 
 static statistic bound_statistic(const vf_row *row, const arithmetic *a, int64_t index) {
@@ -123,8 +125,7 @@ static statistic bound_statistic(const vf_row *row, const arithmetic *a, int64_t
   statistic s = {0};
   double error = square_underflow(a, g, row->k);
   if (row->spec.kind == RMS_KIND_LAYER) {
-    s.mean_unrounded = mean_error(row, a, g, index * row->width);
-    s.mean = rounded(a, of(g->mean, s.mean_unrounded));
+    s.mean = rounded(a, of(g->mean, mean_error(row, a, g, index * row->width, &s.mean_size)));
     error += centred_square_error(row, a, g, index * row->width, s.mean.e);
   } else {
     error += sum_factor(a, row->k) * g->m2.hi;
@@ -155,7 +156,7 @@ static ball element(const vf_row *row, int64_t j) {
 /* h before its own rounding. Scaling x down may have cost an underflow unit. */
 static ball bound_h(vf_row *row, const arithmetic *a, const statistic *s, int64_t j) {
   ball x = element(row, j);
-  row->h_size[j] = (fabs(x.v) + fabs(s->mean.v)) * s->r.v;
+  row->h_size[j] = (fabs(x.v) + s->mean_size) * s->r.v;
   if (row->spec.kind == RMS_KIND_LAYER) {
     x = rounded(a, subtract(x, s->mean));
     x.v = fabs(x.v) + fabs(s->mean.v) * 0x1p-52; /* only the size matters below, and v may have cancelled */
@@ -228,16 +229,22 @@ static void bound_u(vf_row *row, const arithmetic *a) {
   }
 }
 
+typedef struct row_sum {
+  ball sum;
+  double size; /* sum of the terms' magnitudes */
+} row_sum;
+
 /* A row sum of u*z, z with errors, every product added by one fma. */
-static ball bound_sum(const vf_row *row, const arithmetic *a, int64_t start, dd sum,
-                      ball (*z)(const vf_row *, int64_t)) {
-  double error = 0, magnitude = 0;
+static row_sum bound_sum(const vf_row *row, const arithmetic *a, int64_t start, dd sum,
+                         ball (*z)(const vf_row *, int64_t)) {
+  double error = 0, size = 0;
   for (int64_t j = start; j < start + row->width; j++) {
     ball term = multiply((ball){row->u[j].hi, row->u_error[j]}, z(row, j));
     error += term.e;
-    magnitude += fabs(term.v) + term.e;
+    size += fabs(term.v);
   }
-  return (ball){sum.hi, (error + sum_factor(a, row->width) * magnitude + 2 * (double)row->width * a->eta) * SLACK};
+  double total = error + sum_factor(a, row->width) * (size + error) + 2 * (double)row->width * a->eta;
+  return (row_sum){{sum.hi, total * SLACK}, size};
 }
 
 static ball one(const vf_row *row, int64_t j) {
@@ -265,19 +272,22 @@ static void bound_dx(vf_row *row, const arithmetic *a, ball dx, double size, int
 static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
   int64_t start = index * row->width;
   const vf_group *g = &row->group[index];
-  ball sum = bound_sum(row, a, start, g->sum_ux, element), k = exact((double)row->k), c = exact(0);
-  ball square = rounded(a, multiply(s->r, s->r));
-  if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_INSIDE)
-    c = rounded(a, divide(rounded(a, multiply(sum, rounded(a, multiply(square, s->r)))), k));
-  else if (g->rms.hi > 0)
-    c = rounded(a, divide(rounded(a, divide(rounded(a, multiply(sum, square)), s->rms)), k));
+  row_sum ux = bound_sum(row, a, start, g->sum_ux, element);
+  ball k = exact((double)row->k), c = exact(0), square = rounded(a, multiply(s->r, s->r));
+  double c_size = 0;
+  if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_INSIDE) {
+    c = rounded(a, divide(rounded(a, multiply(ux.sum, rounded(a, multiply(square, s->r)))), k));
+    c_size = ux.size * square.v * s->r.v / k.v;
+  } else if (g->rms.hi > 0) {
+    c = rounded(a, divide(rounded(a, divide(rounded(a, multiply(ux.sum, square)), s->rms)), k));
+    c_size = ux.size * square.v / s->rms.v / k.v;
+  }
   for (int64_t j = start; j < start + row->width; j++) {
-    ball dx = multiply(of(row->u[j], row->u_error[j]), s->r);
+    ball x = element(row, j), dx = multiply(of(row->u[j], row->u_error[j]), s->r);
     double size = fabs(dx.v);
     if (row->in_stat[j - start]) {
-      ball correction = rounded(a, multiply(c, element(row, j)));
-      size += fabs(correction.v);
-      dx = subtract(rounded(a, dx), correction);
+      dx = subtract(rounded(a, dx), rounded(a, multiply(c, x)));
+      size += c_size * fabs(x.v);
     }
     bound_dx(row, a, dx, size, j);
   }
@@ -286,15 +296,14 @@ static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic
 static void bound_layer_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
   int64_t start = index * row->width;
   const vf_group *g = &row->group[index];
-  ball n = exact((double)row->width);
-  ball mean_uh = rounded(a, divide(bound_sum(row, a, start, g->sum_ux, normalised), n));
-  ball mean_u = rounded(a, divide(bound_sum(row, a, start, g->sum_u, one), n));
+  row_sum uh = bound_sum(row, a, start, g->sum_ux, normalised), u = bound_sum(row, a, start, g->sum_u, one);
+  ball n = exact((double)row->width), mean_uh = rounded(a, divide(uh.sum, n)), mean_u = rounded(a, divide(u.sum, n));
   if (row->spec.eps_place == RMS_EPS_OUTSIDE)
     mean_uh = g->rms.hi > 0 ? rounded(a, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
   for (int64_t j = start; j < start + row->width; j++) {
     ball centred = rounded(a, subtract(of(row->u[j], row->u_error[j]), mean_u));
     ball along = rounded(a, multiply(normalised(row, j), mean_uh));
-    double size = s->r.v * (fabs(row->u[j].hi) + fabs(mean_u.v) + row->h_size[j] * fabs(mean_uh.v));
+    double size = s->r.v * (fabs(row->u[j].hi) + (u.size + row->h_size[j] * uh.size) / n.v);
     bound_dx(row, a, multiply(s->r, rounded(a, subtract(centred, along))), size, j);
   }
 }
@@ -325,9 +334,11 @@ void vf_bound_backward(vf_row *row) {
   }
 }
 
-/* Within a block a term passes at most 64 additions, then one per block and a few to join the parts. */
+/* Within a block a term passes at most as many additions as the block has rows; then in f64 one per block, and up to 64
+ * where parts that were summed apart are joined; never more than there are rows. */
 double vf_bound_column(const rms_spec *spec, int64_t rows, double error, double magnitude) {
-  double u = vf_unit_roundoff(vf_arithmetic(spec->dtype)), inner = 64 * u / (1 - 64 * u);
-  double blocks = (double)(rows / 64 + 64) * 0x1p-53;
+  double u = vf_unit_roundoff(vf_arithmetic(spec->dtype)), depth = rows < 64 ? (double)rows : 64;
+  double inner = depth * u / (1 - depth * u), joins = (double)(rows / 64 + 64 < rows ? rows / 64 + 64 : rows);
+  double blocks = joins * 0x1p-53;
   return (error + (inner + blocks + inner * blocks) * (magnitude + error)) * SLACK;
 }

@@ -25,7 +25,7 @@ static const vf_template templates[] = {
     {"RMSNorm gradient", "rms:bwd:%s:5x%s:w=none:inplace:data=cauchy", 1, ALL},
     {"RMSNorm gradient", "rms:bwd:%s:5x%s:w=f32:off=1:grad=same:split:bias", 1, ALL},
     {"RMSNorm gradient", "rms:bwd:%s:5x%s:epsout:recompute:bias:acc", 1, ALL},
-    {"RMSNorm gradient", "rms:bwd:%s:200x%s:w=f32:out=dw+db:bias", 1, ALL},
+    {"RMSNorm gradient", "rms:bwd:%s:130x%s:w=f32:out=dw+db:bias", 1, ALL},
     {"round before weight", "rms:fwd:%s:3x%s:round=before:bias", 1, ALL},
     {"round before weight", "rms:fwd:%s:3x%s:round=before:w=f32:bias", 1, ALL},
     {"round before weight", "rms:fwd:%s:3x%s:round=before:w=none", 1, ALL},
@@ -68,8 +68,8 @@ static const vf_template templates[] = {
     {"end of the range gradient", "rms:bwd:%s:5x%s:data=tiny:recompute", 1, ALL},
     {"end of the range gradient", "layer:bwd:%s:5x%s:data=huge:bias:recompute", 1, ALL},
     {"end of the range gradient", "layer:bwd:%s:5x%s:data=tiny:bias:recompute", 1, ALL},
-    {"threads", "rms:fwd:%s:130x%s:threads=3", 1, ALL},
-    {"threads gradient", "rms:bwd:%s:200x%s:threads=3:bias", 1, ALL},
+    {"threads", "rms:fwd:%s:40x%s:threads=3", 1, ALL},
+    {"threads gradient", "rms:bwd:%s:40x%s:threads=3:bias", 1, ALL},
 };
 
 static const int64_t short_sizes[] = {1, 33, 128, 257};

@@ -124,7 +124,7 @@ static void wrong_elements(void) {
       snprintf(text, sizeof text, "rms:bwd:%s:3x128:out=dx", types[i]);
       caught(text, ULPS, sign * 4 * few);
       snprintf(text, sizeof text, "rms:bwd:%s:3x128:out=dw", types[i]);
-      caught(text, ULPS, sign * 4 * few);
+      caught(text, ULPS, sign * 16 * few); /* the three terms may cancel */
     }
 }
 
