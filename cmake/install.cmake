@@ -42,9 +42,6 @@ configure_file(cmake/rmsnorm.pc.in ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET rmsnorm_command)
-  # The command finds librmsnorm_cuda beside it, wherever both are.
-  file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-  set_target_properties(rmsnorm_command PROPERTIES INSTALL_RPATH "$<$<TARGET_EXISTS:rmsnorm_cuda>:\$ORIGIN/${lib_from_bin}>")
   install(TARGETS rmsnorm_command)
   install(FILES docs/man/rmsnorm.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()

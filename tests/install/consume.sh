@@ -137,7 +137,7 @@ subproject)
   if find "$work/stage" -name '*rmsnorm*' | grep .; then fail "the library was installed with the user's project"; fi
   ;;
 sources) # the portable library without any build system
-  $CC $CFLAGS -O1 -ffp-contract=off -I"$SOURCE/include" "$here/consumer.c" "$SOURCE"/src/core/*.c \
+  $CC $CFLAGS -ffp-contract=off -I"$SOURCE/include" "$here/consumer.c" "$SOURCE"/src/core/*.c \
     "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread -o "$work/consumer"
   run
   ;;
