@@ -58,11 +58,11 @@ void lab_report_environment(lab_report *report, int argc, char *const *argv, int
  * -------------------------------------------------------------------------------------------------------- */
 
 lab_run lab_run_start(const char *family, const char *norm, const char *engine) {
-  lab_run run = {.p = NAN,
-                 .quality = NAN,
-                 .seconds_per_1000 = NAN,
-                 .norm_share = NAN,
-                 .blas_share = NAN,
+  lab_run run = {.p = LAB_NONE,
+                 .quality = LAB_NONE,
+                 .seconds_per_1000 = LAB_NONE,
+                 .norm_share = LAB_NONE,
+                 .blas_share = LAB_NONE,
                  .parameters = -1,
                  .activation_bytes = -1,
                  .diverged_step = -1};
@@ -160,11 +160,11 @@ static void observe(moments *m, double value) {
 }
 
 static double mean_of(const moments *m) {
-  return m->count > 0 ? m->sum / (double)m->count : (double)NAN;
+  return m->count > 0 ? m->sum / (double)m->count : LAB_NONE;
 }
 
 static double deviation_of(const moments *m) {
-  if (m->count < 2) return NAN;
+  if (m->count < 2) return LAB_NONE;
   double mean = mean_of(m), rest = m->squares - (double)m->count * mean * mean;
   return sqrt(fmax(0, rest) / (double)(m->count - 1));
 }
@@ -196,7 +196,7 @@ static lab_summary summarise(const lab_report *report, const lab_run *first) {
   summary.seconds_sd = deviation_of(&seconds);
   summary.norm_share = mean_of(&norm_share);
   summary.blas_share = mean_of(&blas_share);
-  summary.reduction = NAN;
+  summary.reduction = LAB_NONE;
   return summary;
 }
 

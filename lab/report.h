@@ -13,20 +13,25 @@
 #ifndef LAB_REPORT_H
 #define LAB_REPORT_H
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base.h"
+
+/* A figure that was not measured, or that the paper does not have. */
+#define LAB_NONE ((double)NAN)
 
 typedef struct lab_point {
   double step, seconds, loss; /* seconds: training time alone, without evaluation */
 } lab_point;
 
-/* One training run. A figure that was not measured is NAN (doubles) or -1 (integers): lab_run_start sets them so. */
+/* One training run. A figure that was not measured is LAB_NONE (doubles) or -1 (integers): lab_run_start sets them so.
+ */
 typedef struct lab_run {
   char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
   char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */
   char engine[16]; /* "library", "textbook" */
-  double p;        /* pRMSNorm's share; NAN for the others */
+  double p;        /* pRMSNorm's share; LAB_NONE for the others */
   uint64_t seed;
   char metric[32]; /* "BLEU", "test error %", "perplexity", "accuracy %", "R@1 %" */
   int higher_is_better;
@@ -111,16 +116,16 @@ void lab_report_free(lab_report *report);
 typedef struct lab_summary {
   const lab_run *first; /* family, norm, engine, metric, data: as in the first run */
   int64_t runs, diverged;
-  double quality, quality_sd; /* over the runs that did not diverge; sd is NAN below two of them */
+  double quality, quality_sd; /* over the runs that did not diverge; sd is LAB_NONE below two of them */
   double seconds, seconds_sd; /* per 1000 steps */
-  double reduction;           /* 1 - seconds / LayerNorm's seconds; NAN without LayerNorm */
+  double reduction;           /* 1 - seconds / LayerNorm's seconds; LAB_NONE without LayerNorm */
   double norm_share, blas_share;
 } lab_summary;
 
 /* In order of first appearance; returns how many; free *summaries. */
 int64_t lab_report_summarise(const lab_report *report, lab_summary **summaries);
 
-/* The paper's figure for a family and norm; the fields are NAN where the paper has none. */
+/* The paper's figure for a family and norm; the fields are LAB_NONE where the paper has none. */
 typedef struct lab_paper {
   double quality; /* in the metric below */
   double seconds, seconds_sd;

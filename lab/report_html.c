@@ -318,9 +318,9 @@ static void write_section(lab_out *out, const lab_section *section) {
 
 static void paper_row(lab_out *out, const lab_paper_row *row) {
   char norm[64], quality[32], quality2[32], seconds[48], reduction[32];
-  lab_norm_title(norm, sizeof norm, row->norm, (double)NAN);
-  lab_paper_text(quality, sizeof quality, row->quality, (double)NAN);
-  lab_paper_text(quality2, sizeof quality2, row->quality2, (double)NAN);
+  lab_norm_title(norm, sizeof norm, row->norm, LAB_NONE);
+  lab_paper_text(quality, sizeof quality, row->quality, LAB_NONE);
+  lab_paper_text(quality2, sizeof quality2, row->quality2, LAB_NONE);
   lab_paper_text(seconds, sizeof seconds, row->seconds, row->seconds_sd);
   lab_reduction_text(reduction, sizeof reduction, 1 - row->seconds / lab_paper_layer_seconds(row));
   lab_out_format(out, "<tr><th>%s</th><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", norm, quality, quality2,

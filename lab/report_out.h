@@ -60,7 +60,7 @@ const char *lab_family_title(const char *family);
 /* The paper's tables, all rows. */
 typedef struct lab_paper_row {
   const char *family, *setup, *norm;
-  double quality, quality2; /* the second: newstest2017, image R@1; NAN if there is none */
+  double quality, quality2; /* the second: newstest2017, image R@1; LAB_NONE if there is none */
   double seconds, seconds_sd;
 } lab_paper_row;
 

@@ -87,7 +87,7 @@ void lab_summary_cells(lab_cell cells[LAB_CELLS], const lab_summary *summary) {
   share_text(cells[LAB_CELL_BLAS_SHARE], ROOM, summary->blas_share);
   amount_text(cells[LAB_CELL_PARAMETERS], ROOM, run->parameters, "");
   amount_text(cells[LAB_CELL_SAVED], ROOM, run->activation_bytes, "B");
-  lab_paper_text(cells[LAB_CELL_PAPER_QUALITY], ROOM, paper.quality, (double)NAN);
+  lab_paper_text(cells[LAB_CELL_PAPER_QUALITY], ROOM, paper.quality, LAB_NONE);
   lab_paper_text(cells[LAB_CELL_PAPER_TIME], ROOM, paper.seconds, paper.seconds_sd);
   lab_reduction_text(cells[LAB_CELL_PAPER_REDUCTION], ROOM, paper.reduction);
   if (strcmp(run->norm, "layer") == 0) cells[LAB_CELL_REDUCTION][0] = cells[LAB_CELL_PAPER_REDUCTION][0] = 0;

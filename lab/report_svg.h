@@ -34,7 +34,7 @@ void lab_svg_lines(lab_out *out, const lab_chart *chart);
 
 typedef struct lab_bar {
   const char *style, *name;
-  double value, sd; /* sd NAN: no spread */
+  double value, sd; /* sd LAB_NONE: no spread */
 } lab_bar;
 
 /* Lying bars from zero, each with its value and spread written at the end. */

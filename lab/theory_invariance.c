@@ -50,7 +50,7 @@ static double difference(const net_output *before, const net_output *after) {
 
 /* The least and the largest difference over the trials. */
 static rms_status measure(net_norm norm, int change, uint64_t seed, double *least, double *largest) {
-  *least = INFINITY;
+  *least = HUGE_VAL;
   *largest = 0;
   for (int trial = 0; trial < TRIALS; trial++) {
     lab_rng rng = lab_rng_make(seed, (uint64_t)trial);

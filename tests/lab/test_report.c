@@ -31,7 +31,7 @@ static lab_report made_up(void) {
         run.seed = (uint64_t)seed;
         snprintf(run.metric, sizeof run.metric, "BLEU");
         run.higher_is_better = 1;
-        run.quality = lost ? (double)NAN : 20 + n + seed; /* mean 22 + n, standard deviation 1 */
+        run.quality = lost ? LAB_NONE : 20 + n + seed; /* mean 22 + n, standard deviation 1 */
         run.seconds_per_1000 = seconds[n];
         run.norm_share = n / 20.0;
         run.blas_share = 0.7;
@@ -45,7 +45,7 @@ static lab_report made_up(void) {
           double step = 10 * i;
           curve[i] =
               (lab_point){step, step * seconds[n] / 1000, 2 + 5 * exp(-step / (500 + 300 * !n)) + 0.02 * (i % 7)};
-          if (lost && i > 30) curve[i].loss = i < 39 ? 100.0 * i : (double)NAN;
+          if (lost && i > 30) curve[i].loss = i < 39 ? 100.0 * i : LAB_NONE;
         }
         lab_report_add_run(&report, &run, curve, points);
       }
@@ -54,7 +54,7 @@ static lab_report made_up(void) {
   lab_section_row(section, 2, (const char *const[]){"RMSNorm", "-1"});
   lab_section_axes(section, "scale", "gradient", 1, 1);
   lab_section_series(section, "RMSNorm", (double[]){0.01, 1, 100}, (double[]){100, 1, 0.01}, 3, 1);
-  lab_section_series(section, "points", (double[]){0.01, 1, 100}, (double[]){1, (double)NAN, -1}, 3, 0);
+  lab_section_series(section, "points", (double[]){0.01, 1, 100}, (double[]){1, LAB_NONE, -1}, 3, 0);
   return report;
 }
 
