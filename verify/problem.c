@@ -84,6 +84,8 @@ __attribute__((format(printf, 2, 3))) static int fail(const draft *d, const char
   va_start(list, format);
   vsnprintf(d->message, d->message_size, format, list);
   va_end(list);
+  for (char *at = d->message; *at; at++)
+    if (*at < ' ' || *at > '~') *at = '?'; /* the message quotes the text: one line, whatever is in it */
   return -1;
 }
 

@@ -114,6 +114,14 @@ static void bad_ones(void) {
           "perhead, recompute, acc, out, grad, pad, inplace, split, data, seed, isa, threads");
 }
 
+static void message_is_one_line(void) {
+  refused("rms\n:fwd", "unknown kind 'rms?'; did you mean 'rms'?");
+  refused("rms:fwd:f32:1x4:\x1b[2J\xff",
+          "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
+          "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, seed, "
+          "isa, threads");
+}
+
 static void overlong(void) {
   char text[2 * VF_TEXT_MAX];
   memset(text, 'a', sizeof text - 1);
@@ -124,6 +132,7 @@ static void overlong(void) {
 static const t_case cases[] = {{"round_trips", round_trips},
                                {"suite_round_trips", suite_round_trips},
                                {"bad_ones", bad_ones},
+                               {"message_is_one_line", message_is_one_line},
                                {"overlong", overlong}};
 
 int main(int argc, char **argv) {
