@@ -11,10 +11,10 @@ export LC_ALL=C
 list=$1
 lock_wait=120 # seconds to wait for another apt-get to finish
 
-packages() { sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$1" | sort -u; }
+listed_packages() { sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list" | sort -u; }
 
 missing_packages() {
-  packages "$list" >"$scratch/wanted"
+  listed_packages >"$scratch/wanted"
   xargs dpkg-query -W -f='${Package} ${Status}\n' <"$scratch/wanted" 2>/dev/null |
     sed -n 's/ install ok installed$//p' | sort -u >"$scratch/there"
   # A virtual or renamed package counts as there if something installed provides it.
@@ -28,21 +28,32 @@ apt() {
     -o Acquire::http::Timeout=20 "$@" </dev/null >>"$scratch/log" 2>&1
 }
 
-# Only what this release of the distribution has: one unknown name would stop the others.
-known_packages() {
-  for package in $1; do
+lists_present() { apt-cache policy 2>/dev/null | grep -q '^ *origin '; }
+
+# Of the missing packages, those that this release of the distribution has: one unknown name would stop the others.
+offered() {
+  for package in $missing; do
     if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]'; then echo "$package"; fi
   done
 }
 
-install_packages() {
-  echo "setup: installing" $missing
-  known=$(known_packages "$missing")
-  if [ "$known" = "$missing" ] && apt install --no-install-recommends $known; then return 0; fi
+install_offered() {
+  packages=$(offered)
+  [ -z "$packages" ] || apt install --no-install-recommends $packages
+}
+
+update_lists() {
   echo "setup: apt-get update"
   apt update || true
-  known=$(known_packages "$missing")
-  [ -z "$known" ] || apt install --no-install-recommends $known || tail -n 5 "$scratch/log" >&2
+}
+
+install_packages() {
+  echo "setup: installing" $missing
+  lists_present || update_lists
+  if ! install_offered; then
+    update_lists
+    install_offered || tail -n 5 "$scratch/log" >&2
+  fi
 }
 
 build_tools_present() {
@@ -50,12 +61,18 @@ build_tools_present() {
 }
 
 say_what_is_missing() {
+  wanted=$missing
+  if lists_present; then wanted=$(offered); fi
   {
     echo "setup: not installed:"
     for package in $missing; do
       grep -E "^$package([[:space:]]|#|$)" "$list" | sed 's/^/  /'
     done
-    echo "setup: to install:  sudo apt-get update && sudo apt-get install --no-install-recommends" $missing
+    if [ -n "$wanted" ]; then
+      echo "setup: to install:  sudo apt-get update && sudo apt-get install --no-install-recommends" $wanted
+    else
+      echo "setup: this release of the distribution does not offer them"
+    fi
     if build_tools_present; then
       echo "setup: going on; what needs these packages is left out or reported as skipped"
     else
@@ -85,7 +102,7 @@ if [ "${RMSNORM_SETUP:-on}" != off ] && command -v apt-get >/dev/null; then
   fi
 fi
 if [ $may_install = yes ]; then
-  install_packages
+  if [ -n "$(offered)" ] || ! lists_present; then install_packages; fi
   missing=$(missing_packages)
   [ -n "$missing" ] || exit 0
 fi

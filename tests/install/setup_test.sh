@@ -32,6 +32,10 @@ machine() {
     [ $# -gt 0 ] || echo "install ok installed|virtual (= 1), other"
     for package; do if grep -qx "$package" "$here/installed"; then echo "$package install ok installed"; fi; done'
   script apt-cache '
+    if [ $# = 1 ]; then
+      if [ -e "$here/fresh" ]; then echo "     origin deb.example.org"; fi
+      exit 0
+    fi
     if [ -e "$here/fresh" ] && ! grep -qx "$2" "$here/unknown"; then echo "  Candidate: 1.0"; else echo "  Candidate: (none)"; fi'
   script apt-get '
     while :; do case $1 in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done
@@ -87,13 +91,29 @@ run 0
 calls "update
 install --no-install-recommends ninja-build valgrind"
 
+machine mirror-has-moved-on # the lists name versions that are gone
+script apt-get '
+  while :; do case $1 in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done
+  echo "$@" >>"$here/calls"
+  case $1 in
+  update) : >"$here/updated" ;;
+  install) [ -e "$here/updated" ] || exit 100; shift 2; for package; do echo "$package" >>"$here/installed"; done ;;
+  esac'
+run 0
+calls "install --no-install-recommends ninja-build valgrind
+update
+install --no-install-recommends ninja-build valgrind"
+
 machine unknown-package-does-not-stop-the-others
 echo valgrind >"$here/unknown"
 run 0
-calls "update
-install --no-install-recommends ninja-build"
+calls "install --no-install-recommends ninja-build"
 says "valgrind # memory"
+says "does not offer"
 says "going on"
+: >"$here/calls"
+run 0
+calls ""
 
 machine user-with-sudo
 script id 'echo 1000'
