@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The vector layer of every instruction set compiled in, each run if this CPU can. */
+ * The vector layer of every instruction set compiled in (RMS_WITH_...), each run if this CPU can. */
 #include "harness.h"
 #include "reference.h"
 
@@ -14,26 +14,36 @@ static void scalar(void) {
   unless_unusable("scalar", vec_check_scalar);
 }
 
-#if defined(__x86_64__)
+#ifdef RMS_WITH_AVX2
 static void avx2(void) {
   unless_unusable("avx2", vec_check_avx2);
 }
+#endif
 
+#ifdef RMS_WITH_AVX512
 static void avx512(void) {
   unless_unusable("avx512", vec_check_avx512);
 }
+#endif
 
-static const t_case cases[] = {{"scalar", scalar}, {"avx2", avx2}, {"avx512", avx512}};
-#elif defined(__aarch64__)
+#ifdef RMS_WITH_NEON
 static void neon(void) {
   unless_unusable("neon", vec_check_neon);
 }
-
-static const t_case cases[] = {{"scalar", scalar}, {"neon", neon}};
-#else
-static const t_case cases[] = {{"scalar", scalar}};
 #endif
 
 int main(int argc, char **argv) {
+  static const t_case cases[] = {
+      {"scalar", scalar},
+#ifdef RMS_WITH_AVX2
+      {"avx2", avx2},
+#endif
+#ifdef RMS_WITH_AVX512
+      {"avx512", avx512},
+#endif
+#ifdef RMS_WITH_NEON
+      {"neon", neon},
+#endif
+  };
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -1,0 +1,202 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Does the suite catch planted errors? Applies the mutations of mutations.txt one at a time to a copy of the sources, builds
+# the least, runs the tests until one is red, and fails if a mutation survives or no longer fits its file.
+# usage: mutation.sh [--seconds N] [--only TEXT] SOURCE WORK
+#   --seconds N  stop starting new mutations after N seconds (they are taken in an order that visits every file early)
+#   --only TEXT  only mutations whose file name contains TEXT
+set -euo pipefail
+limit=1000000 only=
+while [ $# -gt 2 ]; do
+  case $1 in
+  --seconds) limit=$2 ;;
+  --only) only=$2 ;;
+  *) echo "usage: $0 [--seconds N] [--only TEXT] SOURCE WORK" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+source=$(cd "$1" && pwd) work=$2
+mkdir -p "$work"
+work=$(cd "$work" && pwd)
+tree=$work/tree
+rm -rf "$tree" "$work/obj"
+mkdir -p "$tree" "$work/obj"
+cp -r "$source/include" "$source/src" "$source/tests" "$tree"
+
+cc=${CC:-gcc}
+# Without forced inlining the templates compile in a second or two; the results are the same.
+flags="-std=c11 -O1 -g0 -ffp-contract=off -fno-math-errno -Dalways_inline=unused -D_POSIX_C_SOURCE=200809L"
+isas="scalar" isa_flags_avx2="-mavx2 -mfma -mf16c"
+case $(uname -m) in
+x86_64) if grep -q -w avx2 /proc/cpuinfo && grep -q -w fma /proc/cpuinfo; then isas="scalar avx2"; fi ;;
+aarch64) isas="scalar neon" ;;
+esac
+for isa in $isas; do
+  [ "$isa" = scalar ] || flags="$flags -DRMS_WITH_${isa^^}"
+done
+
+# compile UNIT...: units of the tree, in parallel; the object of a/b.c is a-b.o
+compile() {
+  local unit object extra jobs=() job
+  for unit; do
+    object=$work/obj/${unit//\//-}
+    case $unit in
+    */avx2.c) extra=$isa_flags_avx2 ;;
+    *) extra= ;;
+    esac
+    # shellcheck disable=SC2086
+    $cc $flags $extra -DRMSNORM_BUILD -I"$tree/include" -I"$tree/tests" -I"$tree/tests/unit" -I"$tree/tests/vec" \
+      -c "$tree/$unit" -o "${object%.c}.o" 2> "${object%.c}.log" &
+    jobs+=($!)
+  done
+  for job in "${jobs[@]}"; do
+    wait "$job" || { cat "$work"/obj/*.log | head -20; return 1; }
+  done
+}
+
+library=() kernels=() vec_units=()
+for unit in "$tree"/src/core/*.c; do library+=("src/core/${unit##*/}"); done
+for unit in "$tree"/src/cpu/*.c; do [ -e "$unit" ] && library+=("src/cpu/${unit##*/}"); done
+for isa in $isas; do
+  kernels+=("src/cpu/isa/$isa.c")
+  vec_units+=("tests/vec/$isa.c")
+done
+support=(tests/harness.c tests/call.c tests/data.c tests/run.c)
+
+objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/obj/${unit%.c}.o"; done; }
+
+# Programs: name, then units beside the library and the support; quickest to tell first.
+programs=(
+  "vec tests/vec/vec.c tests/vec/reference.c ${vec_units[*]}"
+  "arguments tests/unit/arguments.c tests/unit/world.c"
+  "alias tests/unit/alias.c tests/unit/world.c"
+  "rows tests/unit/rows.c tests/unit/world.c"
+  "basics tests/unit/basics.c"
+  "digests tests/golden/digests.c"
+  "split tests/bits/split.c"
+  "threads tests/threads/threads.c"
+  "isa tests/bits/isa.c"
+  "batch tests/bits/batch.c"
+  "guard tests/guard/guard.c"
+)
+
+link() {
+  local program
+  # shellcheck disable=SC2046,SC2086
+  for program in "${programs[@]}"; do
+    set -- $program
+    $cc -o "$work/${1}" $(objects "${@:2}" "${library[@]}" "${kernels[@]}" "${support[@]}") -lm -lpthread || return 1
+  done
+}
+
+# Runs the programs until one is red; says which. A program that hangs or crashes is red too.
+first_red() {
+  local program name
+  for program in "${programs[@]}"; do
+    name=${program%% *}
+    local arguments=()
+    case $name in
+    digests) arguments=("$tree/tests/golden/digests.txt") ;;
+    isa) arguments=(offsets values) ;;
+    batch) arguments=(row_sums) ;;
+    guard) arguments=(small_sizes) ;;
+    esac
+    if ! timeout 300 "$work/$name" "${arguments[@]}" > "$work/$name.out" 2>&1; then
+      echo "$name"
+      return
+    fi
+  done
+}
+
+# replace FILE OLD NEW: exactly one occurrence
+replace() {
+  OLD=$2 NEW=$3 awk '
+    BEGIN { RS = "\001"; old = ENVIRON["OLD"]; new = ENVIRON["NEW"] }
+    { at = index($0, old)
+      if (!at || index(substr($0, at + length(old)), old)) exit 3
+      printf "%s%s%s", substr($0, 1, at - 1), new, substr($0, at + length(old)) }' "$1" > "$1.mutated" || return 1
+  mv "$1.mutated" "$1"
+}
+
+# units_of FILE: what must be compiled again
+units_of() {
+  case $1 in
+  src/core/*.c | src/cpu/*.c) echo "$1" ;;
+  src/cpu/vec/*.h) isa=${1##*/}; isa=${isa%.h}; echo "src/cpu/isa/$isa.c tests/vec/$isa.c" ;;
+  src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/core/backward.c" ;;
+  *) echo "${kernels[*]}" ;;
+  esac
+}
+
+echo "building the unchanged sources ($cc; $isas)"
+all_units=("${library[@]}" "${kernels[@]}" "${support[@]}")
+for program in "${programs[@]}"; do
+  # shellcheck disable=SC2206
+  words=($program)
+  all_units+=("${words[@]:1}")
+done
+mapfile -t all_units < <(printf '%s\n' "${all_units[@]}" | sort -u)
+for ((i = 0; i < ${#all_units[@]}; i += 4)); do compile "${all_units[@]:i:4}"; done
+link
+red=$(first_red)
+if [ -n "$red" ]; then
+  echo "the unchanged sources are red ($red):"
+  tail -20 "$work/$red.out"
+  exit 1
+fi
+
+begin=$SECONDS number=0 tried=0 bad=0 left=0
+mutate() { # FILE OLD NEW
+  local file=$1 old=$2 new=$3 red units
+  cp "$tree/$file" "$work/original"
+  if ! replace "$tree/$file" "$old" "$new"; then
+    rm -f "$tree/$file.mutated"
+    echo "STALE     $file: does not occur exactly once: $old"
+    bad=$((bad + 1))
+    return
+  fi
+  units=$(units_of "$file")
+  # shellcheck disable=SC2086
+  if ! compile $units > "$work/compile.out" 2>&1 || ! link >> "$work/compile.out" 2>&1; then
+    echo "NO BUILD  $file: $old -> $new"
+    head -5 "$work/compile.out"
+    bad=$((bad + 1))
+  else
+    red=$(first_red)
+    if [ -n "$red" ]; then
+      echo "red       $file: $old -> $new ($red)"
+    else
+      echo "SURVIVED  $file: $old -> $new"
+      bad=$((bad + 1))
+    fi
+  fi
+  cp "$work/original" "$tree/$file"
+  # shellcheck disable=SC2086
+  compile $units
+  tried=$((tried + 1))
+}
+
+# Blocks of three lines (file, "- old", "+ new") between empty lines; \n stands for a line break. A block for an
+# instruction set that cannot run here is left out.
+file='' old=''
+while IFS= read -r line; do
+  case $line in
+  '#'* | '') ;;
+  '- '*) old=${line#- } ;;
+  '+ '*)
+    number=$((number + 1))
+    case $file in
+    src/cpu/vec/*.h) isa=${file##*/}; [[ " $isas " == *" ${isa%.h} "* ]] || continue ;;
+    esac
+    [[ $file == *"$only"* ]] || continue
+    if [ $((SECONDS - begin)) -ge "$limit" ]; then
+      left=$((left + 1))
+      continue
+    fi
+    mutate "$file" "${old//\\n/$'\n'}" "${line:2}"
+    ;;
+  *) file=$line ;;
+  esac
+done < "$source/tests/mutations.txt"
+echo "$tried mutations tried, $bad not caught or stale, $left left for a longer run, $((SECONDS - begin)) s"
+[ "$tried" -gt 0 ] && [ "$bad" = 0 ]
