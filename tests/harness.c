@@ -234,16 +234,25 @@ int t_main(int argc, char **argv, const t_case *cases, size_t count) {
 /* ---- Random numbers (splitmix64)
  * ------------------------------------------------------------------------------------------ */
 
-uint64_t t_seed(void) {
-  const char *text = getenv("RMSNORM_SEED");
-  if (!text || !*text) return 1;
+static uint64_t environment_number(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  if (!text || !*text) return otherwise;
   char *end;
-  uint64_t seed = strtoull(text, &end, 10);
+  uint64_t number = strtoull(text, &end, 10);
   if (*end) {
-    fprintf(stderr, "%s: RMSNORM_SEED is not a number: %s\n", program, text);
+    fprintf(stderr, "%s: %s is not a number: %s\n", program, name, text);
     exit(2);
   }
-  return seed;
+  return number;
+}
+
+uint64_t t_seed(void) {
+  return environment_number("RMSNORM_SEED", 1);
+}
+
+int64_t t_effort(int64_t count) {
+  int64_t some = count * (int64_t)environment_number("RMSNORM_EFFORT", 100) / 100;
+  return some < 1 ? 1 : some;
 }
 
 t_rng t_rng_make(uint64_t stream) {

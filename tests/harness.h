@@ -10,7 +10,7 @@
  * Usage of a test program: [--list] [NAME...]; a case runs if its name contains one of the NAMEs. Exit status: 0 all
  * well, 1 a check failed, 2 bad usage, 77 every case was skipped. A case that checks nothing is a failure.
  * Environment: RMSNORM_SEED (a number; default 1), RMSNORM_REQUIRE_ISA (comma-separated names that must be usable: the
- * program fails, instead of leaving them out, if one is not). */
+ * program fails, instead of leaving them out, if one is not), RMSNORM_EFFORT (percent of the repetitions). */
 #ifndef RMSNORM_TESTS_HARNESS_H
 #define RMSNORM_TESTS_HARNESS_H
 
@@ -74,6 +74,10 @@ typedef struct t_isas {
   int count;
 } t_isas;
 t_isas t_usable_isas(void);
+
+/* `count` repetitions, or fewer where RMSNORM_EFFORT (percent, default 100) asks for less: emulators and sanitizers are
+ * slow. At least 1. */
+int64_t t_effort(int64_t count);
 
 /* ---- Random numbers: the same on every machine
  * ------------------------------------------------------------------------ */

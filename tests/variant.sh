@@ -34,6 +34,9 @@ run_tests() {
   ctest --test-dir "$own" --output-on-failure --no-tests=error "$@"
 }
 
+# Emulators, sanitizers and valgrind are slow: a part of the repetitions of the longer tests.
+export RMSNORM_EFFORT="${RMSNORM_EFFORT:-15}"
+
 # run PROGRAM ARGUMENT...: one program of BUILD through $prefix
 run() {
   echo "+ $prefix $*"

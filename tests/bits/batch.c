@@ -33,7 +33,7 @@ static void rows_alone(void) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
     for (size_t c = 0; c < T_COUNT(cols); c++)
       for (size_t d = 0; d < T_COUNT(dtypes); d++)
-        for (int64_t k = 0; k < 4 && t_failures() < 20; k++) {
+        for (int64_t k = 0; k < t_effort(4) && t_failures() < 20; k++) {
           t_call call = t_call_number(k, k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], cols[c]);
           call.outer = 19; /* more than any group of rows that is handled together, and not a multiple */
           compare_rows(&call);
@@ -95,7 +95,7 @@ static void walk_shapes(void (*with)(const t_result *expected, const t_call *cal
   static const int threads[] = {1, 2, 7};
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
   for (size_t s = 0; s < T_COUNT(shapes); s++)
-    for (size_t d = 0; d < T_COUNT(dtypes) && t_failures() < 20; d++) {
+    for (size_t d = 0; d < (size_t)t_effort((int64_t)T_COUNT(dtypes)) && t_failures() < 20; d++) {
       t_call call =
           t_call_number((int64_t)(3 * (s + d)), d & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], shapes[s][2]);
       call.outer = shapes[s][0];

@@ -29,7 +29,7 @@ static void sizes(void) {
   for (size_t c = 0; c < T_COUNT(cols); c++)
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
       for (size_t kind = 0; kind < T_COUNT(kinds); kind++)
-        for (int64_t k = 0; k < (cols[c] < 1000 ? 12 : 4) && t_failures() < 20; k++) {
+        for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 12 : 4) && t_failures() < 20; k++) {
           t_call call = t_call_number(k, kinds[kind], dtypes[d], cols[c]);
           t_layout layout = t_layout_draw(&rng);
           compare(&call, &layout);
@@ -39,7 +39,8 @@ static void sizes(void) {
 /* Rows that start at every byte of a cache line, stored past the caches and through them. */
 static void offsets(void) {
   static const int64_t cols[] = {5, 64, 131};
-  for (size_t offset = 0; offset < 64; offset++)
+  size_t step = 64 / (size_t)t_effort(64);
+  for (size_t offset = 0; offset < 64; offset += step)
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
       for (size_t c = 0; c < T_COUNT(cols); c++)
         for (int64_t stream = 0; stream < 2 && t_failures() < 20; stream++) {
@@ -58,7 +59,7 @@ static void values(void) {
   for (int data = 0; data < T_DATA_COUNT; data++)
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
       for (size_t c = 0; c < T_COUNT(cols); c++)
-        for (int64_t k = 0; k < 6 && t_failures() < 20; k++) {
+        for (int64_t k = 0; k < t_effort(6) && t_failures() < 20; k++) {
           t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
           call.data = (t_data)data;
           call.spec.eps = k < 3 ? 0.0 : 1e-6;
@@ -70,7 +71,7 @@ static void values(void) {
 
 static void at_random(void) {
   t_rng rng = t_rng_make(2);
-  for (int i = 0; i < 3000 && t_failures() < 20; i++) {
+  for (int i = 0; i < t_effort(3000) && t_failures() < 20; i++) {
     t_call call = t_call_draw(&rng, i % 50 ? 3000 : 20000);
     t_layout layout = t_layout_draw(&rng);
     compare(&call, &layout);
@@ -81,7 +82,7 @@ static void at_random(void) {
 static void large(void) {
   for (size_t d = 0; d < T_COUNT(dtypes); d++)
     for (size_t kind = 0; kind < T_COUNT(kinds); kind++)
-      for (int64_t k = 0; k < 4 && t_failures() < 20; k++) {
+      for (int64_t k = 0; k < t_effort(4) && t_failures() < 20; k++) {
         t_call call = t_call_number(k, kinds[kind], dtypes[d], k & 1 ? 70001 : 640);
         call.outer = k & 1 ? 2 : 150;
         t_layout layout = t_dense;

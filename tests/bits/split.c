@@ -15,7 +15,7 @@ static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
 static void one_shard(void) {
   t_isas isas = t_usable_isas();
   t_rng rng = t_rng_make(3);
-  for (int i = 0; i < 1500 && t_failures() < 20; i++) {
+  for (int i = 0; i < t_effort(1500) && t_failures() < 20; i++) {
     t_call call = t_call_draw(&rng, 3000);
     /* squares of f64 data must stay inside the range of a double: said in the header */
     if (call.spec.dtype == RMS_F64 && (call.data == T_HUGE || call.data == T_TINY || call.data == T_SPECIAL))
