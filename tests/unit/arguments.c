@@ -27,7 +27,7 @@ static void spec_numbers(void) {
     w->spec.cols = bad_cols[i];
     refused(w, RMS_E_COLS);
   }
-  static const double bad_eps[] = {-1e-300, -1, NAN, INFINITY, -INFINITY};
+  static const double bad_eps[] = {-1e-300, -1, (double)NAN, (double)INFINITY, -(double)INFINITY};
   for (size_t i = 0; i < T_COUNT(bad_eps); i++) {
     world *w = w_fresh();
     w->spec.eps = bad_eps[i];
@@ -39,7 +39,7 @@ static void spec_numbers(void) {
     w->spec.groups = bad_groups[i];
     refused(w, RMS_E_GROUPS);
   }
-  static const double bad_offset[] = {NAN, INFINITY, -INFINITY};
+  static const double bad_offset[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
   for (size_t i = 0; i < T_COUNT(bad_offset); i++) {
     world *w = w_fresh();
     w->spec.weight_offset = bad_offset[i];

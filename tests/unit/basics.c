@@ -46,7 +46,7 @@ static void partial_count(void) {
       T_EQ_INT((cols * percent + 99) / 100, rms_partial_count(cols, (double)percent / 100));
     }
   T_EQ_INT(INT64_C(1) << 39, rms_partial_count(INT64_C(1) << 40, 0.5));
-  static const double bad[] = {0, -0.5, 1.0000001, 2, NAN, INFINITY, -INFINITY};
+  static const double bad[] = {0, -0.5, 1.0000001, 2, (double)NAN, (double)INFINITY, -(double)INFINITY};
   for (size_t i = 0; i < T_COUNT(bad); i++)
     T_EQ_INT(INT64_MIN, rms_partial_count(10, bad[i]));
   T_EQ_INT(INT64_MIN, rms_partial_count(0, 0.5));
