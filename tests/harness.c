@@ -275,10 +275,14 @@ int64_t t_random_below(t_rng *rng, int64_t limit) {
 /* ---- Guarded memory
  * --------------------------------------------------------------------------------------------------------- */
 
+static size_t slack(void) {
+  return (size_t)environment_number("RMSNORM_GUARD_SLACK", 0);
+}
+
 t_guard t_guard_make(size_t capacity) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   t_guard guard;
-  guard.room_bytes = (capacity / page + 1) * page;
+  guard.room_bytes = ((capacity + slack()) / page + 1) * page;
   guard.map_bytes = guard.room_bytes + 2 * page;
   guard.map = mmap(NULL, guard.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (guard.map == MAP_FAILED || mprotect(guard.map + page, guard.room_bytes, PROT_READ | PROT_WRITE) != 0) {
@@ -287,6 +291,10 @@ t_guard t_guard_make(size_t capacity) {
   }
   guard.room = guard.map + page;
   return guard;
+}
+
+int t_guard_fits(const t_guard *guard, size_t capacity) {
+  return capacity + slack() <= guard->room_bytes;
 }
 
 void t_guard_free(t_guard *guard) {
@@ -308,6 +316,7 @@ static size_t canary_after(const t_guard *guard, const unsigned char *end) {
 }
 
 void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush, size_t offset) {
+  if (flush == T_FLUSH_END) offset += slack();
   if (bytes + offset > guard->room_bytes) {
     fprintf(stderr, "%s: %zu bytes do not fit into guarded memory of %zu\n", program, bytes, guard->room_bytes);
     exit(1);

@@ -10,7 +10,9 @@
  * Usage of a test program: [--list] [NAME...]; a case runs if its name contains one of the NAMEs. Exit status: 0 all
  * well, 1 a check failed, 2 bad usage, 77 every case was skipped. A case that checks nothing is a failure.
  * Environment: RMSNORM_SEED (a number; default 1), RMSNORM_REQUIRE_ISA (comma-separated names that must be usable: the
- * program fails, instead of leaving them out, if one is not), RMSNORM_EFFORT (percent of the repetitions). */
+ * program fails, instead of leaving them out, if one is not), RMSNORM_EFFORT (percent of the repetitions),
+ * RMSNORM_GUARD_SLACK (bytes left free before the page behind a buffer: some emulators read whole vectors where the
+ * instruction reads a masked part). */
 #ifndef RMSNORM_TESTS_HARNESS_H
 #define RMSNORM_TESTS_HARNESS_H
 
@@ -102,6 +104,7 @@ typedef struct t_guard {
 
 t_guard t_guard_make(size_t capacity); /* exits with a message when there is no memory */
 void t_guard_free(t_guard *guard);
+int t_guard_fits(const t_guard *guard, size_t capacity); /* 1: it is as big as t_guard_make(capacity) */
 /* `bytes` bytes that end, or start, exactly `offset` bytes from an inaccessible page. Up to 512 bytes on either side
  * (as far as there is room) are filled with a canary. */
 void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush, size_t offset);

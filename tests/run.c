@@ -54,7 +54,7 @@ static _Thread_local t_guard rooms[S_COUNT];
 
 static void *room(slot s, size_t bytes, t_flush flush, size_t offset) {
   size_t need = bytes + offset;
-  if (need > rooms[s].room_bytes || rooms[s].room_bytes > need + (1u << 20)) {
+  if (!t_guard_fits(&rooms[s], need) || rooms[s].room_bytes > need + (1u << 20)) {
     t_guard_free(&rooms[s]);
     rooms[s] = t_guard_make(need);
   }
