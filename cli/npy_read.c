@@ -28,6 +28,8 @@ fail(const reader *r, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(r->reason, r->reason_size, format, arguments);
   va_end(arguments);
+  for (char *c = r->reason; *c; c++) /* parts of a broken header may be in it */
+    if (*c < 0x20 || *c > 0x7e) *c = '?';
   return -1;
 }
 

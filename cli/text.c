@@ -9,14 +9,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* One line, whatever a file's name or contents are: no byte may move the cursor. */
+static void print_clean(const char *text) {
+  for (; *text; text++)
+    fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, stderr);
+}
+
 int cli_error(const char *subject, const char *format, ...) {
-  cli_progress(NULL);
-  fputs("rmsnorm: ", stderr);
-  if (subject) fprintf(stderr, "%s: ", subject);
+  char reason[1024];
   va_list arguments;
   va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
+  vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
+  cli_progress(NULL);
+  fputs("rmsnorm: ", stderr);
+  if (subject) print_clean(subject);
+  if (subject) fputs(": ", stderr);
+  print_clean(reason);
   fputc('\n', stderr);
   return CLI_BAD;
 }

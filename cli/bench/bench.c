@@ -7,9 +7,13 @@
 #include <string.h>
 
 #include "report.h"
+#ifdef RMSNORM_HAVE_CUDA
+#include "../bench_cuda.h"
+#endif
 
 typedef struct bench_options {
   int json, shorter, list;
+  const char *device;
   int64_t threads, rounds; /* UNSET: as the problem says; as many as its time allows */
 } bench_options;
 
@@ -142,10 +146,11 @@ static void list_bars(void) {
 }
 
 int cmd_bench(int argc, char **argv) {
-  bench_options options = {.threads = UNSET, .rounds = UNSET};
+  bench_options options = {.device = "cpu", .threads = UNSET, .rounds = UNSET};
   const cli_option table[] = {
       {"json", 0, CLI_FLAG, &options.json, NULL, "one JSON document instead of tables"},
       {"short", 0, CLI_FLAG, &options.shorter, NULL, "fewer rounds: a third of the time, more noise"},
+      {"device", 0, CLI_STRING, &options.device, "D", "cpu (default) or cuda"},
       {"threads", 0, CLI_INT, &options.threads, "N", "run every problem on N threads, the copies too"},
       {"rounds", 0, CLI_INT, &options.rounds, "N", "N rounds a problem (default: as many as its time allows)"},
       {"list", 0, CLI_FLAG, &options.list, NULL, "print the problems and bars of the default list, time nothing"},
@@ -164,6 +169,15 @@ int cmd_bench(int argc, char **argv) {
     return cli_error("--threads", "%lld is outside 1..1024", (long long)options.threads);
   if (options.rounds != UNSET && (options.rounds < 1 || options.rounds > ROUNDS_MAX))
     return cli_error("--rounds", "%lld is outside 1..%d", (long long)options.rounds, ROUNDS_MAX);
+  if (strcmp(options.device, "cuda") == 0) {
+#ifdef RMSNORM_HAVE_CUDA
+    return bench_cuda(argv, argc, options.json);
+#else
+    return cli_error("--device", "cuda: this build has no CUDA library");
+#endif
+  }
+  if (strcmp(options.device, "cpu") != 0)
+    return cli_error("--device", "'%s' is neither cpu nor cuda", options.device);
   if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
   if (options.list) {
     list_bars();

@@ -28,6 +28,9 @@ for version in 2 3 4; do
   try version.npy && tool show y.npy && rm y.npy
 done
 
+note "a name that would clear the screen"
+try "$(printf 'no\033[2J\nfile')" 2>&1 | tail -n 2
+
 note "order, byte order, types"
 header() {
   tool raw x.npy 1 "$1" "${2-32}"
@@ -58,6 +61,9 @@ header "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)
 header "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), 'more': 1}"
 header "{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 4), }"
 header "{'descr': 4, 'fortran_order': False, 'shape': (2, 4), }"
+header "{'de$(printf '\033')[2Jscr': '<f4', 'fortran_order': False, 'shape': (2, 4), }"
+header "{'descr': '<f
+4', 'fortran_order': False, 'shape': (2, 4), }"
 header "$good $good"
 header "[]"
 header ""
