@@ -23,7 +23,8 @@ static double draw_wide(vf_random *random) {
 }
 
 static double draw_cauchy(vf_random *random) {
-  double ratio = vf_random_normal(random) / vf_random_normal(random);
+  double above = vf_random_normal(random), below = vf_random_normal(random); /* in this order with every compiler */
+  double ratio = above / below;
   return fabs(ratio) <= 1e4 ? ratio : copysign(1e4, ratio); /* also cuts 1/0 */
 }
 

@@ -84,8 +84,10 @@ static double size(dd a) {
 static void dd_identities(void) {
   vf_random random = vf_random_start(t_seed(), 1);
   for (int i = 0; i < 20000; i++) {
-    dd a = dd_fast_sum(vf_random_normal(&random), 0x1p-55 * vf_random_normal(&random));
-    dd b = dd_fast_sum(vf_random_normal(&random), 0x1p-55 * vf_random_normal(&random));
+    double part[4];
+    for (int k = 0; k < 4; k++)
+      part[k] = vf_random_normal(&random);
+    dd a = dd_fast_sum(part[0], 0x1p-55 * part[1]), b = dd_fast_sum(part[2], 0x1p-55 * part[3]);
     if (fabs(a.hi) < 0x1p-10 || fabs(b.hi) < 0x1p-10) continue;
     T_NEAR(0, size(dd_subtract(dd_subtract(dd_add(a, b), a), b)), 0x1p-100 * (size(a) + size(b)));
     T_NEAR(0, size(dd_subtract(dd_divide(dd_multiply(a, b), b), a)), 0x1p-100 * size(a));
