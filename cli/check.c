@@ -196,7 +196,8 @@ static void check_suite(check *c, int full, int json, int quiet) {
   }
 }
 
-static void check_problem(check *c, vf_problem problem, int json, int quiet, int *first) {
+/* Returns CLI_BAD, reported, for a problem that cannot be run here: too big, or not offered by the device. */
+static int check_problem(check *c, vf_problem problem, int json, int quiet, int *first) {
   int chosen = problem.isa[0] != '\0' || c->isas[0][0] == '\0';
   for (int i = 0; i < (chosen ? 1 : c->isa_count); i++) {
     cell one = {0};
@@ -204,6 +205,7 @@ static void check_problem(check *c, vf_problem problem, int json, int quiet, int
     if (!chosen) strcpy(problem.isa, c->isas[i]);
     vf_problem_print(&problem, text, sizeof text);
     vf_result result = run_one(c, &problem, &one);
+    if (result.refused && !json) return cli_error(text, "%s", result.message);
     if (result.refused && one.problems == 0) keep_failure(c, &problem, result.message);
     if (json)
       print_json_cell(first, text, problem.spec.dtype, &one);
@@ -212,11 +214,12 @@ static void check_problem(check *c, vf_problem problem, int json, int quiet, int
              text, result.ulp, result.share,
              result.worst.role < VF_ROLES ? vf_role_name(result.worst.role) : "nothing");
   }
+  return CLI_OK;
 }
 
 /* All problems are read before the first one runs. */
 static int check_named(check *c, int count, char **texts, int json, int quiet) {
-  int first = 1;
+  int first = 1, code = CLI_OK;
   vf_problem *problems = calloc((size_t)count, sizeof *problems);
   if (!problems) return cli_error(NULL, "out of memory");
   for (int i = 0; i < count; i++) {
@@ -232,10 +235,10 @@ static int check_named(check *c, int count, char **texts, int json, int quiet) {
     }
   }
   if (json) print_json_start(c);
-  for (int i = 0; i < count; i++)
-    check_problem(c, problems[i], json, quiet, &first);
+  for (int i = 0; i < count && code == CLI_OK; i++)
+    code = check_problem(c, problems[i], json, quiet, &first);
   free(problems);
-  return CLI_OK;
+  return code;
 }
 
 int cmd_check(int argc, char **argv) {
