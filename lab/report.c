@@ -107,6 +107,14 @@ void lab_section_row(lab_section *section, int columns, const char *const *cells
   section->rows++;
 }
 
+void lab_section_text(lab_section *section, const char *text) {
+  size_t before = strlen(section->text), size = before + strlen(text) + 3;
+  char *longer = lab_alloc(size, 1);
+  snprintf(longer, size, "%s%s%s", section->text, before ? "\n\n" : "", text);
+  free(section->text);
+  section->text = longer;
+}
+
 void lab_section_axes(lab_section *section, const char *x_label, const char *y_label, int log_x, int log_y) {
   SET(section->x_label, "%s", x_label);
   SET(section->y_label, "%s", y_label);

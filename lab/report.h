@@ -92,6 +92,8 @@ void lab_report_add_run(lab_report *report, const lab_run *run, const lab_point 
 lab_section *lab_report_add_section(lab_report *report, const char *key, const char *title, const char *text);
 /* The table: first the heads, then row after row; each call takes `columns` strings. */
 void lab_section_row(lab_section *section, int columns, const char *const *cells);
+/* One more paragraph of text. */
+void lab_section_text(lab_section *section, const char *text);
 void lab_section_axes(lab_section *section, const char *x_label, const char *y_label, int log_x, int log_y);
 void lab_section_series(lab_section *section, const char *name, const double *x, const double *y, int64_t count,
                         int line);

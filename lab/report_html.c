@@ -34,7 +34,7 @@ static const char style[] =
     "tbody "
     "th{font-weight:600}th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--card)}\n"
     ".paper{color:var(--soft);background:color-mix(in srgb,var(--soft) 9%,transparent)}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.8rem;margin:.8rem "
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:.8rem;margin:.8rem "
     "0}\n"
     "figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:.4rem;padding:.6rem .6rem "
     ".4rem}\n"
@@ -278,19 +278,34 @@ static void write_section_table(lab_out *out, const lab_section *section) {
   lab_out_format(out, section->rows > 1 ? "</tbody></table></div>\n" : "</table></div>\n");
 }
 
+/* A norm has the same colour everywhere; other series take turns. */
+static const char *series_style(const char *name, int64_t index) {
+  static const char *const norms[] = {"n-none", "n-layer", "n-rms", "n-prms", "n-l2", "n-batch"};
+  static const char *const others[] = {"s-0", "s-1", "s-2", "s-3", "s-4", "s-5"};
+  for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+    char title[64];
+    lab_norm_title(title, sizeof title, norms[i] + 2, LAB_NONE);
+    if (strncmp(name, title, strlen(title)) == 0) return norms[i];
+  }
+  return others[index % 6];
+}
+
 static void write_section_chart(lab_out *out, const lab_section *section) {
   lab_line *lines = lab_alloc((size_t)section->series_count, sizeof *lines);
-  static const char *const styles[] = {"s-0", "s-1", "s-2", "s-3", "s-4", "s-5"};
   for (int64_t s = 0; s < section->series_count; s++) {
     const lab_series *series = &section->series[s];
-    lines[s] = (lab_line){.style = styles[s % 6], .name = series->name, .count = series->count, .dots = !series->line};
+    lines[s] = (lab_line){
+        .style = series_style(series->name, s), .name = series->name, .count = series->count, .dots = !series->line};
     lines[s].points = lab_alloc((size_t)series->count, sizeof *lines[s].points);
     for (int64_t i = 0; i < series->count; i++)
       lines[s].points[i] = (lab_xy){series->x[i], series->y[i]};
   }
+  char title[160];
+  snprintf(title, sizeof title, "%s against %s", section->y_label, section->x_label);
+  if (title[0] >= 'a' && title[0] <= 'z') title[0] = (char)(title[0] - 'a' + 'A');
   lab_out_format(out, "<div class='charts'>\n");
   lab_svg_lines(out, &(lab_chart){.id = section->key,
-                                  .title = section->y_label,
+                                  .title = title,
                                   .x_label = section->x_label,
                                   .y_label = section->y_label,
                                   .log_x = section->log_x,
@@ -365,6 +380,8 @@ static void write_head(lab_out *out, const lab_report *report) {
     lab_out_format(out,
                    "The experiments of the RMSNorm paper on this machine: does RMSNorm train as well as LayerNorm, in "
                    "less time?");
+  else
+    lab_out_format(out, "The theory of the RMSNorm paper, measured on this machine.");
   lab_out_format(out, "</p>\n<p class='facts'><span>");
   lab_out_html(out, report->cpu);
   lab_out_format(

@@ -182,13 +182,36 @@ static void print_group(const lab_group *group, FILE *out) {
   free(cells);
 }
 
+/* Breaks lines between words, and keeps the breaks of the text. */
+static void print_wrapped(const char *text, FILE *out) {
+  enum { COLUMNS = 100 };
+  int used = 0;
+  while (*text) {
+    int length = (int)strcspn(text, " \n");
+    if (used > 0 && used + 1 + length > COLUMNS) {
+      fputc('\n', out);
+      used = 0;
+    }
+    used += fprintf(out, "%s%.*s", used > 0 ? " " : "", length, text);
+    text += length;
+    if (*text == '\n') {
+      fputc('\n', out);
+      used = 0;
+    }
+    text += *text != 0;
+  }
+  fputc('\n', out);
+}
+
 void lab_section_print(const lab_section *section, FILE *out) {
   int *widths = lab_alloc((size_t)section->columns, sizeof *widths);
   for (int64_t i = 0; i < section->rows * section->columns; i++) {
     int width = width_of(section->cells[i]);
     if (width > widths[i % section->columns]) widths[i % section->columns] = width;
   }
-  fprintf(out, "\n%s\n%s\n\n", section->title, section->text);
+  fprintf(out, "\n%s\n", section->title);
+  print_wrapped(section->text, out);
+  fputc('\n', out);
   for (int64_t row = 0; row < section->rows; row++)
     for (int i = 0; i < section->columns; i++) {
       const char *cell = section->cells[row * section->columns + i];

@@ -12,8 +12,8 @@
 
 enum { CHANGES = 6, TRIALS = 8 };
 
-static const char *const change_names[CHANGES] = {"W re-scaled",    "W re-centred",    "one unit's w re-scaled",
-                                                  "data re-scaled", "data re-centred", "one case re-scaled"};
+static const char *const change_names[CHANGES] = {"W rescaled",    "W recentred",    "one unit's w rescaled",
+                                                  "data rescaled", "data recentred", "one case rescaled"};
 
 /* 1: the output does not change. Rows: batch, weight, layer, RMS, pRMS. */
 static const int paper[NET_NONE][CHANGES] = {
@@ -105,10 +105,12 @@ int lab_theory_invariance(lab_report *report, uint64_t seed, FILE *out, lab_erro
     }
     lab_section_row(section, 1 + CHANGES, row);
   }
-  lab_section_print(section, out);
+  char result[64];
   if (differing == 0)
-    fprintf(out, "\n  All %d cells agree with the paper.\n", NET_NONE * CHANGES);
+    snprintf(result, sizeof result, "All %d cells agree with the paper.", NET_NONE * CHANGES);
   else
-    fprintf(out, "\n  %d of %d cells differ from the paper.\n", differing, NET_NONE * CHANGES);
+    snprintf(result, sizeof result, "%d of %d cells differ from the paper.", differing, NET_NONE * CHANGES);
+  lab_section_text(section, result);
+  lab_section_print(section, out);
   return differing;
 }

@@ -117,8 +117,8 @@ int lab_theory_rate(lab_report *report, uint64_t seed, FILE *out, lab_error *err
     lab_section_series(section, net_names[measured[m]], weights.scale, weights.norm, SCALES, 1);
     wrong += !as_predicted(measured[m], &weights, &inputs);
   }
+  lab_section_text(section,
+                   wrong ? "Not as predicted." : "As predicted: -1 against the weights, 0 against the inputs.");
   lab_section_print(section, out);
-  fprintf(out, wrong ? "\n  Not as predicted.\n"
-                     : "\n  As predicted: slope -1 against the weights, 0 against the inputs.\n");
   return wrong ? 1 : 0;
 }

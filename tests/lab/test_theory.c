@@ -23,6 +23,7 @@ static void invariances(void) {
     T_CHECK(ftell(out) > 200);
     if (T_EQ_INT(1, report.section_count)) {
       const lab_section *section = &report.sections[0];
+      T_CHECK(strstr(section->text, "All 30 cells agree with the paper.") != NULL);
       T_EQ_INT(6, section->rows);
       T_EQ_INT(7, section->columns);
       /* LayerNorm: yes yes no yes no yes. */
