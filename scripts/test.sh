@@ -3,6 +3,7 @@
 #
 # test.sh BUILD JOBS: runs every test of the build folder; the last line counts them. Details: BUILD/tests.xml.
 set -u
+unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build have their own
 
 build=$1
 jobs=$2
