@@ -108,6 +108,8 @@ static void catalogue_errors(void) {
   sample latin;
   sample_mo(&latin, (sample_message[]){SAMPLE_MESSAGE("", "Content-Type: text/plain; charset=ISO-8859-1\n")}, 1, 0);
   expect_refusal(&latin, "charset ISO-8859-1 is not UTF-8");
+  sample_mo(&latin, (sample_message[]){SAMPLE_MESSAGE("", "charset=\033[31mred\n")}, 1, 0);
+  expect_refusal(&latin, "charset ?[31mred is not UTF-8");
 }
 
 static void installed(void) {
