@@ -156,8 +156,10 @@ static void check_near(const rms_spec *spec, const rows_f32 *whole, const rows_f
     /* dx = r (u_j - mean(u) - h_j mean(u h)): each of the three terms is known to E of its magnitudes, r to E. */
     double most_u = 0, most_h = 0;
     for (int j = 0; j < COLS; j++) {
-      most_u = fmax(most_u, fabs((double)whole->dy[i * COLS + j] * (double)whole->weight[j]));
-      most_h = fmax(most_h, fabs((double)whole->x[i * COLS + j] - mean) * r);
+      double grad = fabs((double)whole->dy[i * COLS + j] * (double)whole->weight[j]);
+      double h = fabs((double)whole->x[i * COLS + j] - mean) * r;
+      if (grad > most_u) most_u = grad;
+      if (h > most_h) most_h = h;
     }
     double scale = r * most_u * (1 + 1 + most_h * most_h);
     for (int j = 0; j < COLS; j++)
