@@ -16,7 +16,7 @@
 /* Three or four digits that mean something, never an exponent. */
 static int decimals_of(double value) {
   double size = fabs(value);
-  return size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : size >= 0.1 || size == 0 ? 3 : 4;
+  return size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : size == 0 ? 1 : size >= 0.1 ? 3 : 4;
 }
 
 void lab_spread_text(char *text, size_t size, double value, double sd) {
