@@ -176,8 +176,7 @@ int cmd_bench(int argc, char **argv) {
     return cli_error("--device", "cuda: this build has no CUDA library");
 #endif
   }
-  if (strcmp(options.device, "cpu") != 0)
-    return cli_error("--device", "'%s' is neither cpu nor cuda", options.device);
+  if (strcmp(options.device, "cpu") != 0) return cli_error("--device", "'%s' is neither cpu nor cuda", options.device);
   if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
   if (options.list) {
     list_bars();

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "compare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "naive.h"
 
 static const double SCALAR_ELEMENTS = 1 << 19;
 enum { SAMPLED_ROWS = 16 };
@@ -140,4 +143,41 @@ int compare_with_scalar(const bench_engine *engine, bench_case *c, const rms_exe
     code = compare_spread_rows(engine, c, executor, reason, reason_size);
   case_reset(c);
   return code;
+}
+
+/* ---- The naive loops ---- */
+
+static float element(const void *data, rms_dtype dtype, int64_t i) {
+  if (dtype == RMS_F32) return ((const float *)data)[i];
+  uint32_t bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+int compare_naive(const bench_engine *engine, bench_case *c, char *reason, size_t reason_size) {
+  rms_dtype type = c->spec.dtype;
+  int64_t cols = c->spec.cols;
+  const void *row = c->problem.backward ? c->backward.dx.data : c->forward.y.data;
+  double largest = 0, apart = 0;
+  float *expected = malloc((size_t)cols * sizeof *expected);
+  rms_status status = expected ? run_on(engine->isa, engine, c, NULL) : RMS_E_MEMORY;
+  if (status != RMS_OK) {
+    free(expected);
+    return refused(engine, status, reason, reason_size);
+  }
+  for (int64_t i = 0; i < cols; i++)
+    expected[i] = element(row, type, i);
+  case_reset(c);
+  naive_run(c);
+  for (int64_t i = 0; i < cols; i++) {
+    double difference = fabs((double)element(row, type, i) - (double)expected[i]);
+    largest = fmax(largest, fabs((double)expected[i]));
+    if (!(difference <= apart)) apart = difference; /* a NaN stays */
+  }
+  free(expected);
+  case_reset(c);
+  if (apart <= largest * (ldexp((double)cols, -22) + (type == RMS_BF16 ? ldexp(1, -7) : 0))) return 0;
+  snprintf(reason, reason_size, "naive C: its first row is off by %g of %g", apart, largest);
+  return 1;
 }

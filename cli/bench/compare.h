@@ -13,6 +13,11 @@
 int compare_with_scalar(const bench_engine *engine, bench_case *c, const rms_executor *executor, char *reason,
                         size_t reason_size);
 
+/* The naive loops sum n terms one after the other: their first row may be off by n * 2^-22 of its largest element (two
+ * such sums at n * 2^-24 each, and as much again for what is computed from them), and by a rounding to bf16. `engine`
+ * is one that has been compared. Returns as above. */
+int compare_naive(const bench_engine *engine, bench_case *c, char *reason, size_t reason_size);
+
 /* Rows (outer) of the case that the scalar kernel does in a fraction of a second. */
 int64_t compare_outer(const bench_case *c);
 

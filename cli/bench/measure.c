@@ -197,6 +197,8 @@ static int measure_case(bench_case *c, const measure_options *options, bench_res
   for (int i = 0; i < r->engine_count && code == 0; i++)
     if (r->engines[i].type == ENGINE_LIBRARY)
       code = compare_with_scalar(&r->engines[i], c, pool ? &executor : NULL, reason, size);
+  if (code == 0 && r->engines[r->engine_count - 1].type == ENGINE_NAIVE)
+    code = compare_naive(result_engine(r, ROLE_SELF), c, reason, size);
   if (code == 0 && run_rounds(r, c, pool ? &executor : NULL, options)) {
     snprintf(reason, size, "not enough memory");
     code = -1;

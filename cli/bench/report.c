@@ -25,9 +25,9 @@ void report_begin(report *r, int json) {
     return;
   }
   printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
-  printf(
-      "Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result was first compared bit for "
-      "bit\nwith the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of the same bytes.\n");
+  printf("Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result of the library was first"
+         "\ncompared bit for bit with the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of "
+         "the same bytes.\n");
 }
 
 static void problem_json(const bench_result *b, const char *text) {
