@@ -72,15 +72,16 @@ void t_call_repair(t_call *call) {
 
 static int64_t draw_cols(t_rng *rng, int64_t most) {
   static const int64_t edges[] = {1, 8, 16, 32, 64, 128, 192, 256, 1000, 1024, 4096};
-  int64_t cols = one_in(rng, 2) ? 1 + t_random_below(rng, 300)
-                                : edges[t_random_below(rng, (int64_t)T_COUNT(edges))] + t_random_below(rng, 3) - 1;
+  int64_t edge = edges[t_random_below(rng, (int64_t)T_COUNT(edges))], near = t_random_below(rng, 3) - 1;
+  int64_t any = 1 + t_random_below(rng, 300), cols = one_in(rng, 2) ? any : edge + near;
   return cols < 1 ? 1 : cols > most ? most : cols;
 }
 
 t_call t_call_draw(t_rng *rng, int64_t max_elements) {
   static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
   static const double eps[] = {1e-5, 1e-6, 0, 1};
-  t_call call = {.seed = t_random(rng), .data = (t_data)t_random_below(rng, T_DATA_COUNT)};
+  t_call call = {.seed = t_random(rng)}; /* one number per statement: the order must not depend on the compiler */
+  call.data = (t_data)t_random_below(rng, T_DATA_COUNT);
   rms_spec *spec = &call.spec;
   spec->cols = draw_cols(rng, max_elements);
   spec->eps = eps[t_random_below(rng, 4)];

@@ -25,7 +25,7 @@ static int64_t between(t_rng *rng, int64_t low, int64_t high) {
 
 static uint64_t special_bits(format f, t_rng *rng) {
   int64_t top = (INT64_C(1) << f.exponent_bits) - 1;
-  uint64_t negative = t_random(rng) & 1, all = ~UINT64_C(0);
+  uint64_t negative = t_random(rng) & 1, mantissa = t_random(rng), all = ~UINT64_C(0);
   switch (t_random_below(rng, 12)) {
   case 0:
     return assemble(f, negative, top, 0); /* infinity */
@@ -38,12 +38,12 @@ static uint64_t special_bits(format f, t_rng *rng) {
   case 4:
     return assemble(f, negative, 0, 1); /* smallest */
   case 5:
-    return assemble(f, negative, 0, t_random(rng)); /* subnormal */
+    return assemble(f, negative, 0, mantissa); /* subnormal */
   case 6:
   case 7:
     return assemble(f, negative, 0, 0); /* zero */
   default:
-    return assemble(f, negative, top / 2 + between(rng, -4, 1), t_random(rng));
+    return assemble(f, negative, top / 2 + between(rng, -4, 1), mantissa);
   }
 }
 
