@@ -138,12 +138,14 @@ static void fill_indices(bench_case *c) {
 void case_reset(bench_case *c) {
   for (int i = 0; i < c->buffer_count; i++) {
     const case_buffer *b = &c->buffers[i];
+    if (c->filled && !b->output) continue; /* stays as it is */
     if (b->input)
       fill_buffer(b, c->problem.seed * 1000003 + (uint64_t)i * 7919 + 1);
     else
       memset(b->data, c->problem.accumulate ? 0 : 0xff, b->bytes);
   }
-  if (c->backward.rstd) (void)fill_statistics(c);
+  if (c->backward.rstd && !c->filled) (void)fill_statistics(c);
+  c->filled = 1;
 }
 
 /* Four independent chains: a single one would cost more than the run it checks. */

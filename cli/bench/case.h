@@ -32,6 +32,7 @@ typedef struct bench_case {
   double bytes;         /* read and written, weights left out                              */
   void *arena;
   size_t arena_bytes;
+  int filled; /* the inputs have their contents */
 } bench_case;
 
 /* Returns 0, or -1 if memory is short. All buffers come from one mapping with huge pages asked for, and are touched. */
