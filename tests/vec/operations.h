@@ -91,6 +91,16 @@ static void store(void *p, vf a, rms_dtype type, int eo, int stream) {
     stream ? vf_stream(p, a, RMS_F16, 0) : vf_store(p, a, RMS_F16, 0);
 }
 
+/* For vectors whose NaNs have a zero low half. */
+static void store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (type == RMS_F32)
+    eo ? vf_store_clean(p, a, RMS_F32, 1, stream) : vf_store_clean(p, a, RMS_F32, 0, stream);
+  else if (type == RMS_BF16)
+    eo ? vf_store_clean(p, a, RMS_BF16, 1, stream) : vf_store_clean(p, a, RMS_BF16, 0, stream);
+  else
+    vf_store_clean(p, a, RMS_F16, 0, stream);
+}
+
 /* What storing a value leaves in memory. */
 static void expected_bytes(void *to, const float *from, int n, rms_dtype type) {
   for (int i = 0; i < n; i++)
@@ -105,7 +115,7 @@ static void expected_bytes(void *to, const float *from, int n, rms_dtype type) {
 static void check_stores(guarded *g, rms_dtype type) {
   size_t size = rms_dtype_size(type);
   for (int eo = 0; eo < orders(type); eo++)
-    for (int n = 0; n <= F32_LANES + 1; n++) /* 17: the streaming store */
+    for (int n = 0; n <= F32_LANES + 3; n++) /* 17: the streaming store; 18, 19: the two for clean vectors */
       for (int flush = 0; flush < 2; flush++) {
         int count = n > F32_LANES ? F32_LANES : n;
         float from[F32_LANES];
@@ -117,8 +127,10 @@ static void check_stores(guarded *g, rms_dtype type) {
         t_context("type=%d eo=%d n=%d", (int)type, eo, n);
         if (n < F32_LANES)
           store_n(p, a, n, type, eo);
-        else
+        else if (n <= F32_LANES + 1)
           store(p, a, type, eo, n > F32_LANES);
+        else
+          store_clean(p, a, type, eo, n - F32_LANES - 2);
         vec_stream_fence();
         T_EQ_BYTES(want, p, size * (size_t)count);
         T_CHECK(t_guard_intact(&g->out, p, size * (size_t)count));
@@ -154,6 +166,11 @@ static void check_narrow(const float *from, rms_dtype type, int eo) {
     wide[i] = (float)ref_widen(want[i], type);
   }
   store(have, a, type, eo, 0);
+  T_EQ_ELEMENTS(want, have, type, F32_LANES);
+  float clean[F32_LANES];
+  for (int i = 0; i < F32_LANES; i++)
+    clean[i] = isnan(from[i]) ? NAN : from[i];
+  store_clean(have, load(clean, RMS_F32, eo), type, eo, 0);
   T_EQ_ELEMENTS(want, have, type, F32_LANES);
   elements(rounded, type == RMS_BF16 ? vf_round(a, RMS_BF16) : vf_round(a, RMS_F16), eo);
   T_EQ_ELEMENTS(wide, rounded, RMS_F32, F32_LANES);
@@ -226,7 +243,7 @@ static void check_first_and_sum(void) {
  * ---------------------------------------------------------------------------------------------------------------- */
 
 static void check_f64_memory(guarded *g) {
-  for (int n = 0; n <= F64_LANES + 1; n++)
+  for (int n = 0; n <= F64_LANES + 2; n++)
     for (int flush = 0; flush < 2; flush++)
       for (int narrow = 0; narrow < 2; narrow++) {
         int count = n > F64_LANES ? F64_LANES : n;
@@ -248,7 +265,9 @@ static void check_f64_memory(guarded *g) {
           T_EQ_F64(want, have[vd_lane(i, 0)]);
         }
         unsigned char *out = t_guard_place(&g->out, 8 * (size_t)count, (t_flush)flush, 0);
-        if (n > F64_LANES)
+        if (n > F64_LANES + 1)
+          vd_store_clean(out, a, RMS_F64, 0, flush);
+        else if (n > F64_LANES)
           vd_stream(out, a, RMS_F64, 0);
         else if (n == F64_LANES)
           vd_store(out, a, RMS_F64, 0);
