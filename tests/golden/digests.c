@@ -38,6 +38,7 @@ static const row rows[] = {
 /* One hash over all the sizes of a table row, data type and variant. */
 static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
   static const int64_t cols[] = {1, 2, 17, 63, 64, 65, 96, 300, 1000, 4097};
+  static const int64_t groups[] = {0, 0, 0, 3, 2, 5, 3, 0, 4, 0};
   uint64_t hash = 0;
   for (size_t c = 0; c < T_COUNT(cols); c++) {
     t_call call = {.outer = c < 7 ? 70 : 3, .inner = 1 + variant, .parts = r->parts, .data = r->data, .seed = 1000 + c};
@@ -52,7 +53,8 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
     spec->eps_place = variant && c % 2 ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
     spec->weight_offset = variant ? 1.0 : 0.0;
     spec->weight_per_inner = variant;
-    spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0;
+    spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0; /* 16 of the 21 elements of a group, 75 of 300 */
+    spec->groups = groups[c];
     call.indexed = variant;
     t_call_repair(&call);
     t_result result = t_run(&call, &t_dense, NULL);
