@@ -20,7 +20,7 @@ enum {
 };
 
 static int read_pairs(lab_pairs *pairs, const lab_options *o, lab_error *error) {
-  int max_words = (int)(o->max_words > 0 ? o->max_words : o->full ? 50 : 12);
+  int max_words = (int)(o->max_words > 0 ? o->max_words : o->full ? 50 : 10);
   int named = o->source != NULL || o->catalogue != NULL;
   if (o->source != NULL && lab_pairs_read_text(pairs, o->source, o->target, error) < 0) return -1;
   if (o->catalogue != NULL && lab_pairs_read_mo(pairs, o->catalogue, error) < 0) return -1;
@@ -52,7 +52,7 @@ static int load_corpus(dataset *d, const lab_options *o, lab_error *error) {
     }
     pairs.count = o->pairs;
   }
-  int32_t merges = (int32_t)(o->merges > 0 ? o->merges : o->full ? 32000 : 2000);
+  int32_t merges = (int32_t)(o->merges > 0 ? o->merges : o->full ? 32000 : 1000);
   return corpus_make(&d->corpus, &pairs, DATA_SEED, merges, o->full ? 100 : 40, o->full ? 3000 : 500, error);
 }
 

@@ -12,7 +12,8 @@
 
 #include "lab.h"
 
-void add_run(lab_report *report, lab_family family, const dataset *data, const trainer *t, const model_score *score) {
+void add_run(lab_report *report, lab_family family, const dataset *data, const trainer *t, double seconds_per_step,
+             const model_score *score) {
   const model_config *c = &t->m->config;
   lab_run run = lab_run_start(family_name(family), norm_name(c->norm.kind),
                               c->norm.engine == ENGINE_TEXTBOOK ? "textbook" : "library");
@@ -26,7 +27,7 @@ void add_run(lab_report *report, lab_family family, const dataset *data, const t
     snprintf(run.details, sizeof run.details, "%s", score->details);
   }
   run.steps = t->step;
-  run.seconds_per_1000 = 1000 * trainer_seconds_per_step(t);
+  run.seconds_per_1000 = 1000 * seconds_per_step;
   if (times.total > 0) {
     run.norm_share = times.norm / times.total;
     run.blas_share = times.blas / times.total;
@@ -100,12 +101,14 @@ static void free_trainers(seed_run *s) {
 
 /* A run that was stopped early has a curve and times but no score; one that diverged has none either. */
 static void report_runs(seed_run *s) {
+  double seconds[NORM_KINDS];
+  trainers_seconds_per_step(s->trainers, s->contest.count, seconds);
   for (int i = 0; i < s->contest.count; i++) {
     trainer *t = s->trainers[i];
     int whole = t->step >= t->config.steps && t->diverged < 0;
     model_score score;
     if (whole) score = trainer_evaluate(t);
-    if (t->step > 0) add_run(s->x->report, s->family, s->data, t, whole ? &score : NULL);
+    if (t->step > 0) add_run(s->x->report, s->family, s->data, t, seconds[i], whole ? &score : NULL);
   }
 }
 

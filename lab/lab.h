@@ -88,7 +88,8 @@ typedef int (*checkpoint_fn)(void *arg, int index);
 int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpoint_fn checkpoint, void *arg);
 
 /* The run's figures, with the score if it was measured. */
-void add_run(lab_report *report, lab_family family, const dataset *data, const trainer *t, const model_score *score);
+void add_run(lab_report *report, lab_family family, const dataset *data, const trainer *t, double seconds_per_step,
+             const model_score *score);
 
 /* The subcommands; each adds to the report and returns an exit code. */
 typedef struct lab_context {

@@ -34,7 +34,8 @@ tensor *op_noise(tape *t, tensor *x, double deviation);
 /* ---- Losses (ops_loss.c): 1 x 1 results
  * ------------------------------------------------------------------------------ */
 
-/* Sum over rows with target >= 0 of -log softmax(logits)[target], label smoothing mixed in, times scale. Dense. */
+/* Sum over rows with target >= 0 of -log softmax(logits)[target], label smoothing mixed in, times scale. Dense;
+ * the logits are overwritten. */
 tensor *op_cross_entropy(tape *t, tensor *logits, const int32_t *targets, double smoothing, double scale);
 /* log softmax of dense rows, in place; no gradient. */
 void log_softmax_rows(real *x, int64_t rows, int64_t cols);

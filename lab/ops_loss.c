@@ -8,17 +8,16 @@
 /* ---- cross entropy ---- */
 
 typedef struct cross_entropy_op {
-  tensor *logits, *loss, *probabilities;
+  tensor *logits, *loss; /* the logits' values become probabilities */
   int32_t *targets;
   real smoothing, scale;
 } cross_entropy_op;
 
-/* probabilities = softmax(row); returns the row's loss. */
-LAB_VECTOR static real row_loss(real *probabilities, const real *logits, int64_t n, int32_t target, real smoothing) {
-  memcpy(probabilities, logits, (size_t)n * sizeof(real));
-  real log_sum = vec_softmax(probabilities, n);
-  real loss = log_sum - (1 - smoothing) * logits[target];
-  return smoothing > 0 ? loss - smoothing * vec_sum(logits, n) / (real)n : loss;
+/* Turns the logits into probabilities; returns the row's loss. */
+LAB_VECTOR static real row_loss(real *logits, int64_t n, int32_t target, real smoothing) {
+  real wanted = (1 - smoothing) * logits[target];
+  if (smoothing > 0) wanted += smoothing * vec_sum(logits, n) / (real)n;
+  return vec_softmax(logits, n) - wanted;
 }
 
 LAB_VECTOR static void row_loss_backward(real *restrict dlogits, const real *restrict probabilities, int64_t n,
@@ -35,22 +34,19 @@ static void cross_entropy_backward(tape *t, void *arg) {
   int64_t n = op->logits->cols;
   for (int64_t i = 0; i < op->logits->rows; i++)
     if (op->targets[i] >= 0)
-      row_loss_backward(op->logits->g + i * n, op->probabilities->v + i * n, n, op->targets[i], op->smoothing,
+      row_loss_backward(op->logits->g + i * n, op->logits->v + i * n, n, op->targets[i], op->smoothing,
                         op->scale * op->loss->g[0]);
 }
 
 tensor *op_cross_entropy(tape *t, tensor *logits, const int32_t *targets, double smoothing, double scale) {
   cross_entropy_op *op = tape_keep(t, sizeof *op);
   size_t bytes = (size_t)logits->rows * sizeof *targets;
-  *op = (cross_entropy_op){
-      logits,          tape_tensor(t, 1, 1), tape_tensor(t, logits->rows, logits->cols), tape_keep(t, bytes),
-      (real)smoothing, (real)scale};
+  *op = (cross_entropy_op){logits, tape_tensor(t, 1, 1), tape_keep(t, bytes), (real)smoothing, (real)scale};
   memcpy(op->targets, targets, bytes);
   double sum = 0;
   int64_t n = logits->cols;
   for (int64_t i = 0; i < logits->rows; i++)
-    if (targets[i] >= 0)
-      sum += (double)row_loss(op->probabilities->v + i * n, logits->v + i * n, n, targets[i], (real)smoothing);
+    if (targets[i] >= 0) sum += (double)row_loss(logits->v + i * n, n, targets[i], (real)smoothing);
   op->loss->v[0] = (real)(sum * scale);
   tape_push(t, cross_entropy_backward, op);
   return op->loss;

@@ -158,7 +158,8 @@ static void segment_backward_library(tape *t, norm_op *op, segment *s) {
     op->gain->g[s->start + j] += l2_gradient[j] / (real)sqrt((double)cols);
 }
 
-static void add_windows(real *y, int64_t y_ld, const real *x, int64_t x_ld, int64_t rows, int64_t cols) {
+LAB_VECTOR static void add_windows(real *restrict y, int64_t y_ld, const real *restrict x, int64_t x_ld, int64_t rows,
+                                   int64_t cols) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++)
       y[i * y_ld + j] += x[i * x_ld + j];

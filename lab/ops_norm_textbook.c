@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Each norm as frameworks ran it before kernels were fused: one pass over memory per elementary operation, every
- * intermediate result stored, and a backward made of the derivative of each pass. RMSNorm has fewer passes than
- * LayerNorm: that is the saving the paper measured.
+ * Each norm as frameworks ran it before kernels were fused: one pass over memory per operation of the graph, every
+ * intermediate result stored, and a backward made of the derivative of each operation. The graphs are those of the
+ * usual definitions, in which LayerNorm writes x - mean twice:
  *
- *   LayerNorm forward      RMSNorm forward        pRMSNorm forward
- *   mean = mean(x)                                part = slice(x)
- *   c = x - mean
- *   q = c * c              q = x * x              q = part * part
- *   r = rsqrt(mean(q)+eps) r = rsqrt(mean(q)+eps) r = rsqrt(mean(q)+eps)
- *   h = c * r              h = x * r              h = x * r
- *   s = h * gain           s = h * gain           s = h * gain
- *   y = s + bias           y = s + bias           y = s + bias        (the gain and the bias where there is one)
+ *   LayerNorm                          RMSNorm                       pRMSNorm
+ *   mean = mean(x)                                                   part = slice(x)
+ *   var  = mean(square(x - mean))      ms = mean(square(x))          ms = mean(square(part))
+ *   h    = (x - mean) * rsqrt(var+eps) h  = x * rsqrt(ms+eps)        h  = x * rsqrt(ms+eps)
+ *   y    = h * gain + bias             y  = h * gain + bias          y  = h * gain + bias   (gain, bias: where given)
+ *
+ * The derivative of a mean is a tile and a division, that of a square 2*x and a product, that of a slice a padding with
+ * zeros; gradients that meet are added in a pass of their own. RMSNorm has 16 passes with a gain, LayerNorm 26 with a
+ * gain and a bias: that is the saving the paper measured.
  */
 #include "norm_internal.h"
 
@@ -23,7 +24,9 @@ struct textbook_norm {
   norm_config config;
   int64_t rows, cols, k;  /* k: columns in the statistic */
   const int64_t *indices; /* pRMSNorm with spread columns; NULL: the first k */
-  real *c, *part, *h, *r; /* c: centred rows, or a copy of the rows */
+  real *c;                /* LayerNorm: x - mean; else x */
+  real *measured;         /* what is squared: x - mean again, x, or the slice; rows x k */
+  real *h, *r;
 };
 
 /* ---- the passes; `x` dense unless it has a leading dimension ---- */
@@ -79,25 +82,36 @@ LAB_VECTOR static void pass_fill_rows(real *y, const real *row, int64_t rows, in
       y[i * cols + j] = row[i];
 }
 
+LAB_VECTOR static void pass_scale(real *y, const real *x, real factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] = x[i] * factor;
+}
+
+LAB_VECTOR static void pass_divide(real *y, const real *x, real divisor, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] = x[i] / divisor;
+}
+
 LAB_VECTOR static void pass_add(real *y, const real *x, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     y[i] += x[i];
 }
 
-static void pass_slice(real *part, const textbook_norm *s, const real *x) {
-  if (s->indices == NULL) {
-    pass_copy(part, s->k, x, s->cols, s->rows, s->k);
-    return;
-  }
-  for (int64_t i = 0; i < s->rows; i++)
-    for (int64_t j = 0; j < s->k; j++)
-      part[i * s->k + j] = x[i * s->cols + s->indices[j]];
+static int64_t measured_column(const textbook_norm *s, int64_t j) {
+  return s->indices == NULL ? j : s->indices[j];
 }
 
-static void pass_unslice_add(real *x, const textbook_norm *s, const real *part) {
+static void pass_slice(real *part, const textbook_norm *s, const real *x) {
   for (int64_t i = 0; i < s->rows; i++)
     for (int64_t j = 0; j < s->k; j++)
-      x[i * s->cols + (s->indices == NULL ? j : s->indices[j])] += part[i * s->k + j];
+      part[i * s->k + j] = x[i * s->cols + measured_column(s, j)];
+}
+
+static void pass_pad(real *x, const textbook_norm *s, const real *part) {
+  memset(x, 0, (size_t)(s->rows * s->cols) * sizeof(real));
+  for (int64_t i = 0; i < s->rows; i++)
+    for (int64_t j = 0; j < s->k; j++)
+      x[i * s->cols + measured_column(s, j)] = part[i * s->k + j];
 }
 
 static real *room(tape *t, int64_t rows, int64_t cols) {
@@ -114,13 +128,15 @@ static textbook_norm *make_record(tape *t, const norm_config *config, int64_t ro
   return s;
 }
 
-static void centre(tape *t, textbook_norm *s) {
-  real *mean = room(t, s->rows, 1), *centred = room(t, s->rows, s->cols);
-  pass_row_sums(mean, s->c, s->rows, s->cols);
+static void centre(tape *t, textbook_norm *s, const real *x) {
+  real *mean = room(t, s->rows, 1);
+  pass_row_sums(mean, x, s->rows, s->cols);
   for (int64_t i = 0; i < s->rows; i++)
     mean[i] /= (real)s->cols;
-  pass_subtract_rows(centred, s->c, mean, s->rows, s->cols);
-  s->c = centred;
+  s->measured = room(t, s->rows, s->cols);
+  pass_subtract_rows(s->measured, x, mean, s->rows, s->cols);
+  s->c = room(t, s->rows, s->cols);
+  pass_subtract_rows(s->c, x, mean, s->rows, s->cols);
 }
 
 /* What the sum of squares is divided by: L2-norm takes the sum itself, with RMSNorm's eps times the width. */
@@ -131,7 +147,7 @@ static real divisor(const textbook_norm *s) {
 static void statistic(tape *t, textbook_norm *s) {
   real *squares = room(t, s->rows, s->k);
   double eps = s->config.kind == NORM_L2 ? s->config.eps * (double)s->cols : s->config.eps;
-  pass_multiply(squares, s->part, s->part, s->rows * s->k);
+  pass_multiply(squares, s->measured, s->measured, s->rows * s->k);
   s->r = room(t, s->rows, 1);
   pass_row_sums(s->r, squares, s->rows, s->k);
   for (int64_t i = 0; i < s->rows; i++)
@@ -147,11 +163,11 @@ textbook_norm *textbook_forward(tape *t, const norm_config *config, tensor *x, t
     s->c = room(t, rows, cols);
     pass_copy(s->c, cols, x->v, x->ld, rows, cols);
   }
-  if (config->kind == NORM_LAYER) centre(t, s);
-  s->part = s->c;
+  s->measured = s->c;
+  if (config->kind == NORM_LAYER) centre(t, s, s->c);
   if (config->kind == NORM_PRMS) {
-    s->part = room(t, rows, s->k);
-    pass_slice(s->part, s, s->c);
+    s->measured = room(t, rows, s->k);
+    pass_slice(s->measured, s, s->c);
   }
   statistic(t, s);
   int dense = y->ld == cols;
@@ -174,36 +190,52 @@ textbook_norm *textbook_forward(tape *t, const norm_config *config, tensor *x, t
 
 /* ---- backward: the derivative of each pass, last first ---- */
 
-/* From dh, the gradient of h = c * r, to dc. */
-static real *scale_backward(tape *t, const textbook_norm *s, real *dh) {
-  int64_t rows = s->rows, cols = s->cols, k = s->k, n = rows * cols;
+/* Gradient of a mean over columns: a tile and a division. */
+static real *mean_backward(tape *t, const real *dmean, real count, int64_t rows, int64_t cols) {
+  real *tiled = room(t, rows, cols), *divided = room(t, rows, cols);
+  pass_fill_rows(tiled, dmean, rows, cols);
+  pass_divide(divided, tiled, count, rows * cols);
+  return divided;
+}
+
+/* From dr to the gradient of what was squared: r = (m + eps)^(-1/2), m = mean(square(measured)). */
+static real *statistic_backward(tape *t, const textbook_norm *s, real *dr) {
+  int64_t n = s->rows * s->k;
+  for (int64_t i = 0; i < s->rows; i++)
+    dr[i] *= (real)-0.5 * s->r[i] * s->r[i] * s->r[i];
+  real *dsquare = mean_backward(t, dr, divisor(s), s->rows, s->k);
+  real *doubled = room(t, s->rows, s->k), *dmeasured = room(t, s->rows, s->k);
+  pass_scale(doubled, s->measured, 2, n);
+  pass_multiply(dmeasured, dsquare, doubled, n);
+  return dmeasured;
+}
+
+/* Both x - mean pass their gradient on to x and, summed over the row, to the mean. Adds to dc. */
+static void centre_backward(tape *t, const textbook_norm *s, real *dc, const real *dmeasured) {
+  real *from_c = room(t, s->rows, 1), *from_measured = room(t, s->rows, 1);
+  pass_row_sums(from_c, dc, s->rows, s->cols);
+  pass_row_sums(from_measured, dmeasured, s->rows, s->cols);
+  for (int64_t i = 0; i < s->rows; i++)
+    from_c[i] = -(from_c[i] + from_measured[i]);
+  pass_add(dc, mean_backward(t, from_c, (real)s->cols, s->rows, s->cols), s->rows * s->cols);
+}
+
+/* From dh, the gradient of h = c * r, to dx. */
+static real *scale_backward(tape *t, const textbook_norm *s, const real *dh) {
+  int64_t rows = s->rows, cols = s->cols, n = rows * cols;
   real *dc = room(t, rows, cols), *product = room(t, rows, cols), *dr = room(t, rows, 1);
   pass_scale_rows(dc, dh, s->r, rows, cols);
   pass_multiply(product, dh, s->c, n);
   pass_row_sums(dr, product, rows, cols);
-  /* r = (m + eps)^(-1/2), m = sum(q) / divisor, q = part^2 */
-  for (int64_t i = 0; i < rows; i++)
-    dr[i] *= -s->r[i] * s->r[i] * s->r[i] / divisor(s);
-  real *dq = room(t, rows, k), *dpart = room(t, rows, k);
-  pass_fill_rows(dq, dr, rows, k);
-  pass_multiply(dpart, dq, s->part, rows * k);
-  if (s->config.kind == NORM_PRMS)
-    pass_unslice_add(dc, s, dpart);
-  else
-    pass_add(dc, dpart, n);
+  real *dmeasured = statistic_backward(t, s, dr);
+  if (s->config.kind == NORM_LAYER) centre_backward(t, s, dc, dmeasured);
+  if (s->config.kind == NORM_PRMS) {
+    real *padded = room(t, rows, cols);
+    pass_pad(padded, s, dmeasured);
+    dmeasured = padded;
+  }
+  pass_add(dc, dmeasured, n);
   return dc;
-}
-
-/* c = x - mean(x): the gradient loses its mean. */
-static real *centre_backward(tape *t, const textbook_norm *s, const real *dc) {
-  real *dmean = room(t, s->rows, 1), *spread = room(t, s->rows, s->cols), *dx = room(t, s->rows, s->cols);
-  pass_row_sums(dmean, dc, s->rows, s->cols);
-  for (int64_t i = 0; i < s->rows; i++)
-    dmean[i] /= -(real)s->cols;
-  pass_fill_rows(spread, dmean, s->rows, s->cols);
-  pass_copy(dx, s->cols, dc, s->cols, s->rows, s->cols);
-  pass_add(dx, spread, s->rows * s->cols);
-  return dx;
 }
 
 void textbook_backward(tape *t, textbook_norm *s, tensor *x, tensor *y, const real *gain, real *dgain, real *dbias) {
@@ -223,7 +255,6 @@ void textbook_backward(tape *t, textbook_norm *s, tensor *x, tensor *y, const re
     pass_scale_columns(dh, dy, gain, rows, cols);
   }
   real *dx = scale_backward(t, s, dh);
-  if (s->config.kind == NORM_LAYER) dx = centre_backward(t, s, dx);
   for (int64_t i = 0; i < rows; i++)
     pass_add(x->g + i * x->ld, dx + i * cols, cols);
 }

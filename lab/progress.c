@@ -94,16 +94,12 @@ static void progress_show(progress *p, const contest *c, int last) {
 
 /* ---- the contest ---- */
 
-enum { TURN = 5 }; /* steps of one run before the next one's turn */
-
 static int take_turn(contest *c, int index, int64_t every, checkpoint_fn checkpoint, void *arg) {
   trainer *t = c->trainers[index];
-  for (int i = 0; i < TURN && !trainer_done(t) && !interrupted; i++) {
-    trainer_step(t);
-    if (checkpoint != NULL && every > 0 && t->diverged < 0 && t->step % every == 0 && checkpoint(arg, index) < 0)
-      return -1;
-  }
-  return 0;
+  if (trainer_done(t) || interrupted) return 0;
+  trainer_step(t);
+  int due = checkpoint != NULL && every > 0 && t->diverged < 0 && t->step % every == 0;
+  return due ? checkpoint(arg, index) : 0;
 }
 
 static int all_done(const contest *c) {
@@ -117,11 +113,11 @@ int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpo
   int64_t all;
   count_steps(c, &c->started, &all);
   int result = 0;
-  while (result == 0 && !all_done(c) && !interrupted)
-    for (int i = 0; result == 0 && i < c->count; i++) {
-      result = take_turn(c, i, every, checkpoint, arg);
-      progress_show(&p, c, 0);
-    }
+  for (int round = 0; result == 0 && !all_done(c) && !interrupted; round++) {
+    for (int i = 0; result == 0 && i < c->count; i++)
+      result = take_turn(c, (round + i) % c->count, every, checkpoint, arg); /* nobody always follows the same one */
+    progress_show(&p, c, 0);
+  }
   progress_show(&p, c, 1);
   return result < 0 || !all_done(c) ? -1 : 0;
 }

@@ -80,7 +80,6 @@ static void measure(sweep_point *point, trainer *t, lab_family family) {
   point->diverged = t->diverged;
   point->in_model = point->quality = (double)NAN;
   if (t->diverged < 0) point->quality = evaluate_watched(t, &point->in_model).quality;
-  point->seconds = 1000 * trainer_seconds_per_step(t);
   point->norm_share = times.norm / times.total;
 }
 
@@ -156,8 +155,12 @@ static int sweep(lab_context *x, lab_family family, const dataset *data, lab_err
   }
   if (result == 0 && contest_run(&c, "psweep", o->quiet, 0, NULL, NULL) < 0) result = 130;
   if (result == 0) {
-    for (int i = 0; i < POINTS; i++)
+    double seconds[POINTS];
+    trainers_seconds_per_step(trainers, POINTS, seconds);
+    for (int i = 0; i < POINTS; i++) {
       measure(&points[i], trainers[i], family);
+      points[i].seconds = 1000 * seconds[i];
+    }
     printf("%-6s  %18s  %18s  %18s  %18s  %18s  %18s  %18s\n", "p", "k of 512", "predicted error", "measured error",
            "error in model", trainers[0]->m->metric, "s per 1000 steps", "norm share");
     add_section(x->report, points, family_name(family), trainers[0]->m->metric);

@@ -148,15 +148,64 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-double trainer_seconds_per_step(const trainer *t) {
-  double *sorted = lab_alloc((size_t)t->step + 1, sizeof *sorted);
-  int64_t count = 0;
-  for (int64_t i = 0; i < t->step; i++)
-    if (!isnan(t->seconds[i]) && (i >= 5 || t->step < 20)) sorted[count++] = t->seconds[i];
-  qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-  double median = count == 0 ? (double)NAN : (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-  free(sorted);
-  return median;
+static double median(double *values, int64_t count) {
+  if (count == 0) return (double)NAN;
+  qsort(values, (size_t)count, sizeof *values, by_value);
+  return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+/* Times of the steps [first, ...) that all measured, one list per trainer; returns how many steps. */
+static int64_t common_times(trainer *const *trainers, int count, int64_t steps, double **times) {
+  int64_t first = steps < 20 ? 0 : 5, used = 0;
+  for (int64_t j = first; j < steps; j++) {
+    int all = 1;
+    for (int i = 0; i < count; i++)
+      all &= !isnan(trainers[i]->seconds[j]);
+    for (int i = 0; all && i < count; i++)
+      times[i][used] = trainers[i]->seconds[j];
+    used += all;
+  }
+  return used;
+}
+
+static void paired_seconds(trainer *const *trainers, int count, int64_t steps, double *seconds) {
+  double **times = lab_alloc((size_t)count, sizeof *times), *means = lab_alloc((size_t)steps + 1, sizeof *means);
+  for (int i = 0; i < count; i++)
+    times[i] = lab_alloc((size_t)steps + 1, sizeof **times);
+  int64_t used = common_times(trainers, count, steps, times);
+  for (int64_t j = 0; j < used; j++) {
+    for (int i = 0; i < count; i++)
+      means[j] += times[i][j] / count;
+    for (int i = 0; i < count; i++)
+      times[i][j] /= means[j];
+  }
+  double typical = median(means, used);
+  for (int i = 0; i < count; i++) {
+    seconds[i] = typical * median(times[i], used);
+    free(times[i]);
+  }
+  free(times);
+  free(means);
+}
+
+void trainers_seconds_per_step(trainer *const *trainers, int count, double *seconds) {
+  trainer **whole = lab_alloc((size_t)count, sizeof *whole);
+  double *found = lab_alloc((size_t)count, sizeof *found);
+  int64_t most = 0;
+  int wholes = 0;
+  for (int i = 0; i < count; i++)
+    if (trainers[i]->step > most) most = trainers[i]->step;
+  for (int i = 0; i < count; i++)
+    if (trainers[i]->step == most) whole[wholes++] = trainers[i];
+  paired_seconds(whole, wholes, most, found);
+  for (int i = 0, at = 0; i < count; i++) {
+    if (trainers[i]->step == most)
+      seconds[i] = found[at++];
+    else
+      paired_seconds(&trainers[i], 1, trainers[i]->step, &seconds[i]); /* stopped early: alone */
+  }
+  free(whole);
+  free(found);
 }
 
 tape_times trainer_times(const trainer *t) {

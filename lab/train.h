@@ -40,8 +40,10 @@ int trainer_done(const trainer *t); /* all steps done, or diverged */
 double trainer_step(trainer *t);
 model_score trainer_evaluate(trainer *t); /* does not count as training time */
 double trainer_seconds(const trainer *t); /* training time so far */
-/* Median over the steps measured; the first few, which warm up memory, are left out where there are enough. */
-double trainer_seconds_per_step(const trainer *t);
+/* Seconds per step of trainers that took turns on the same batches. Each step's times are compared with each other, so
+ * that what slows the machine for a while does not favour any: median of the share, times the median of the mean. The
+ * first few steps, which warm up memory, are left out where there are enough. NAN without a step that all measured. */
+void trainers_seconds_per_step(trainer *const *trainers, int count, double *seconds);
 tape_times trainer_times(const trainer *t); /* summed over shards; total includes the optimiser */
 
 /* Continues after `step` steps whose curve is given; the parameters are the caller's business. */
