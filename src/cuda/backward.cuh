@@ -11,55 +11,9 @@
 #define RMS_CUDA_BACKWARD_CUH
 
 #include "forward.cuh"
+#include "ring.cuh"
 
 namespace rms_cuda {
-
-/* ---- the ring ---- */
-
-/* 16 bytes to shared memory: from `from`, or zeros where bytes is 0. */
-__device__ __forceinline__ void copy_ahead(void *shared, const char *from, int bytes) {
-  uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void end_of_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* All but the newest `stages - 1` groups have landed. */
-__device__ __forceinline__ void wait_for_stage(int stages) {
-  if (stages == 4)
-    asm volatile("cp.async.wait_group 3;" ::: "memory");
-  else if (stages == 3)
-    asm volatile("cp.async.wait_group 2;" ::: "memory");
-  else
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
-/* Asks for n elements of type E; vectors lie in planes of one 16-byte cell per thread. */
-template <bool ALIGNED, class E, int V> __device__ __forceinline__ void fetch(uint4 *cell, const char *from, int n) {
-  constexpr int cells = V * (int)sizeof(E) / 16;
-  if constexpr (ALIGNED) {
-#pragma unroll
-    for (int c = 0; c < cells; c++)
-      copy_ahead(cell + c * (int)blockDim.x, from + 16 * c, n > 0 ? 16 : 0);
-  } else {
-    Packed<E, V> v;
-    clear(v);
-    if (n > 0) load_narrow(v.w, from, n * (int)sizeof(E));
-#pragma unroll
-    for (int c = 0; c < cells; c++)
-      cell[c * (int)blockDim.x] = make_uint4(v.w[4 * c], v.w[4 * c + 1], v.w[4 * c + 2], v.w[4 * c + 3]);
-  }
-}
-
-template <class E, int V> __device__ __forceinline__ void take(Packed<E, V> &v, const uint4 *cell) {
-#pragma unroll
-  for (int c = 0; c < Packed<E, V>::words / 4; c++) {
-    uint4 q = cell[c * (int)blockDim.x];
-    v.w[4 * c] = q.x, v.w[4 * c + 1] = q.y, v.w[4 * c + 2] = q.z, v.w[4 * c + 3] = q.w;
-  }
-}
 
 /* x of a row, as T or, where S is wider and the row is a residual sum, as S. */
 template <class T, class S, int V>
@@ -95,8 +49,14 @@ __device__ __forceinline__ void weigh(const Layout &lay, float (&u)[V], const fl
   if (lay.before) round_to<T>(u);
 }
 
+/* h of an element; the plain forms give the bits of the scaled one with a scale of one. */
+template <bool LAYER, bool SCALED> __device__ __forceinline__ float normalised(float x, const Statistic<float> &st) {
+  if (SCALED) return fused(x, st.scale, -st.mean) * st.r;
+  return (LAYER ? x - st.mean : x) * st.r;
+}
+
 /* Sums of u*h and u of the scaled u. */
-template <bool LAYER, class T, class S, int NV>
+template <bool LAYER, bool SCALED, class T, class S, int NV>
 __device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
                                        const uint4 *gain, const Statistic<float> &st, float u_scale) {
   constexpr int V = vector_of<T>;
@@ -110,9 +70,9 @@ __device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T
     a[i] = b[i] = 0;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      float scaled = u[j] * u_scale;
-      a[i] = fused(scaled, fused(x[j], st.scale, -st.mean) * st.r, a[i]);
-      if (LAYER) b[i] += scaled;
+      float w = SCALED ? u[j] * u_scale : u[j];
+      a[i] = fused(w, normalised<LAYER, SCALED>(x[j], st), a[i]);
+      if (LAYER) b[i] += w;
     }
   }
   stay_packed(row.x);
@@ -131,11 +91,13 @@ __device__ __forceinline__ float2 guarded_dots(const BackwardJob &job, Team &tea
                                                const uint4 *gain, const Statistic<float> &st, float &u_scale) {
   constexpr int V = vector_of<T>;
   u_scale = 1;
-#pragma unroll 1
-  for (bool scaled = false;; scaled = true) {
-    float2 sum = dots<LAYER>(job, team, row, gain, st, u_scale);
-    bool again = !dot_in_range(sum.x) || (LAYER && !dot_in_range(sum.y));
-    if (scaled || !any_team(team, again)) return sum;
+  float2 sum;
+  if (__builtin_expect(any_team(team, st.scale != 1.0f), 0))
+    sum = dots<LAYER, true>(job, team, row, gain, st, 1.0f);
+  else
+    sum = dots<LAYER, false>(job, team, row, gain, st, 1.0f);
+  bool again = !dot_in_range(sum.x) || (LAYER && job.lay.layer && !dot_in_range(sum.y));
+  if (__builtin_expect(any_team(team, again), 0)) {
     float a[NV];
 #pragma unroll
     for (int i = 0; i < NV; i++) {
@@ -149,7 +111,9 @@ __device__ __forceinline__ float2 guarded_dots(const BackwardJob &job, Team &tea
     }
     float largest = reduce<Max>(team, a);
     if (again) u_scale = scale_for(largest, Range<float>::highest);
+    sum = dots<LAYER, true>(job, team, row, gain, st, u_scale);
   }
+  return sum;
 }
 
 /* A saved r that is zero, not finite or so extreme that it may have lost digits says too little: measure again. */
@@ -332,7 +296,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
       dweight[i][j] = dbias[i][j] = 0;
   if (cluster > 1) cluster_wait();
 
-  const bool want_sums = job.want_dweight || job.want_dbias;
+  const bool whole = lay.k == lay.width, want_sums = job.want_dweight || job.want_dbias;
   bool first_time = true;
   int stage = 0, ahead = job.stages - 1, in_block = 0;
   float next_r, next_mean;
@@ -350,17 +314,18 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
     Statistic<float> st = {0, next_mean, 0, next_r, 1};
     saved(round + 1, next_r, next_mean);
     bool again = !job.rstd || lay.eps_outside || !usable(st.r);
-    if (any_team(team, again)) {
+    if (__builtin_expect(any_team(team, again), 0)) {
       Statistic<float> fresh = statistic_again(job, team, row, part);
       if (again) st = fresh;
     }
     float u_scale;
     float2 sum = guarded_dots<LAYER>(job, team, row, gain, st, u_scale);
-    float k = (float)lay.k, c1 = quotient(sum.y, k), c2 = quotient(sum.x, k);
+    float k = (float)lay.k, c1 = LAYER && lay.layer ? quotient(sum.y, k) : 0.0f, c2 = quotient(sum.x, k);
     if (lay.eps_outside) c2 *= outside_factor(st);
 
     bool active = place(round);
-    const float r = quotient(st.r * st.scale, u_scale);
+    const bool scaled = st.scale != 1.0f || u_scale != 1.0f;
+    const float r = scaled ? quotient(st.r * st.scale, u_scale) : st.r;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       int n = active ? part.count<V>(i) : 0, from = part.first + i * part.step;
@@ -368,17 +333,25 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
       take_x<T>(x, row.x[i], job.x_wide);
       unpack(row.dy[i], dy);
       weigh<T>(lay, out, dy, gain + i * cells_g * threads);
-      const unsigned mask = part.mask<V>(lay, i);
+      if (__builtin_expect(scaled, 0)) {
 #pragma unroll
-      for (int j = 0; j < V; j++) {
-        x[j] = fused(x[j], st.scale, -st.mean) * st.r;
-        out[j] = fused(out[j], u_scale, -c1);
+        for (int j = 0; j < V; j++) {
+          x[j] = normalised<LAYER, true>(x[j], st);
+          out[j] = fused(out[j], u_scale, -c1);
+        }
+      } else {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+          x[j] = normalised<LAYER, false>(x[j], st);
+          if (LAYER) out[j] -= c1;
+        }
       }
-      if (mask == (1u << V) - 1) {
+      if (__builtin_expect(whole, 1)) {
 #pragma unroll
         for (int j = 0; j < V; j++)
           out[j] = fused(-x[j], c2, out[j]) * r;
       } else {
+        const unsigned mask = part.mask<V>(lay, i);
 #pragma unroll
         for (int j = 0; j < V; j++)
           out[j] = fused(-x[j], mask >> j & 1 ? c2 : 0.0f, out[j]) * r;
@@ -438,7 +411,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
     }
     stage = stage + 1 == job.stages ? 0 : stage + 1;
     ahead = ahead + 1 == job.stages ? 0 : ahead + 1;
-    if (want_sums && (++in_block == BLOCK_ROWS || round + 1 == rounds)) {
+    if (want_sums && __builtin_expect(++in_block == BLOCK_ROWS || round + 1 == rounds, 0)) {
       if (job.want_dweight) hand_over(job, team, part, dweight, 0, slice, share, first_time, columns);
       if (LAYER && job.want_dbias) hand_over(job, team, part, dbias, job.want_dweight ? 1 : 0, slice, share, first_time, columns);
       first_time = false;

@@ -12,7 +12,7 @@
 namespace rms_cuda {
 
 /* Threads that share a segment within a block, and blocks that share it. */
-enum { FORWARD_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
+enum { FORWARD_TEAM = 256, FAST_TEAM = 512, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
@@ -53,14 +53,14 @@ struct ForwardJob {
   int64_t first;            /* segment of block 0    */
   int team;                 /* threads that share a segment: a power of two up to 32, or a block's */
   int cluster;              /* blocks that share a segment */
+  int stages;               /* of the ring           */
 };
 
 /* What the second half of a backward needs to know of a segment. */
 struct RowScalars {
-  float scale;     /* power of two that x is multiplied by                    */
-  float u_scale;   /* power of two that u is multiplied by                    */
-  double mean, r;  /* of the scaled segment                                   */
-  double c1, c2;   /* mean(u), mean(u*h) of the scaled u                      */
+  double scale, u_scale; /* powers of two that x and u are multiplied by */
+  double mean, r;        /* of the scaled segment                        */
+  double c1, c2;         /* mean(u), mean(u*h) of the scaled u           */
 };
 
 struct BackwardJob {
@@ -102,7 +102,9 @@ struct Grid {
 };
 
 /* One launch each; the return value is the runtime's. */
-template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, int per_thread, cudaStream_t stream);
+template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
+/* threads and shared memory of the grid are given; the number of blocks is chosen here. */
+template <class T> cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multiprocessors, cudaStream_t stream);
 template <class T> cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream);
 cudaError_t launch_finish(const FinishJob &job, bool overlap, cudaStream_t stream);
 cudaError_t launch_plain_forward(const ForwardJob &job, const Grid &grid, cudaStream_t stream);

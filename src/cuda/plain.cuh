@@ -124,7 +124,7 @@ __device__ __forceinline__ Statistic<real_of<T>> plain_statistic(const Layout &l
   return st;
 }
 
-template <class T> __global__ void __launch_bounds__(PLAIN_TEAM) plain_forward_kernel(const __grid_constant__ ForwardJob job) {
+template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forward_kernel(const __grid_constant__ ForwardJob job) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   __shared__ double slots[32];
@@ -281,7 +281,7 @@ template <class R> __device__ __forceinline__ bool plain_usable(R r) {
 
 /* First half: the sums of one segment per block, or per team of lanes. With dx or dresidual_out asked for here (no column
  * sums) the second half follows at once; otherwise the scalars are kept for it, or the public sums are written. */
-template <class T> __global__ void __launch_bounds__(PLAIN_TEAM) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
+template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   __shared__ double slots[32];
@@ -383,7 +383,7 @@ template <class R> __device__ __forceinline__ RowScalars import_sums(const Layou
 
 /* Second half: a thread has one vector of columns and walks the rows of its block of rows. */
 template <class T>
-__global__ void __launch_bounds__(128) plain_columns_kernel(const __grid_constant__ BackwardJob job) {
+__global__ void __launch_bounds__(128, 1) plain_columns_kernel(const __grid_constant__ BackwardJob job) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   const Layout &lay = job.lay;

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Runs the cases of verify/ on the current CUDA device: blocks go over with their place modulo 256 kept, so that alignment
+ * is that of the problem, and come back after the call. */
+#include <cuda_runtime_api.h>
+#include <cstdlib>
+#include "rmsnorm_cuda.h"
+extern "C" {
+#include "backend.h"
+}
+
+namespace {
+
+struct Arena {
+  char *device = nullptr;
+  size_t bytes = 0;
+};
+
+Arena arena;
+
+/* The blocks of one call on the device. */
+struct Mirror {
+  const vf_memory *memory;
+  char *at[VF_ROLES];
+
+  explicit Mirror(const vf_memory *from) : memory(from) {}
+
+  bool send() {
+    size_t total = 0, offset[VF_ROLES];
+    for (int i = 0; i < memory->count; i++) {
+      offset[i] = total + (size_t)((uintptr_t)memory->block[i].base % 256);
+      total = (offset[i] + memory->block[i].bytes + 255) / 256 * 256;
+    }
+    if (total > arena.bytes) {
+      (void)cudaFree(arena.device);
+      arena.bytes = 0;
+      arena.device = nullptr;
+      if (cudaMalloc(reinterpret_cast<void **>(&arena.device), total) != cudaSuccess) return false;
+      arena.bytes = total;
+    }
+    for (int i = 0; i < memory->count; i++) {
+      at[i] = arena.device + offset[i];
+      if (cudaMemcpy(at[i], memory->block[i].base, memory->block[i].bytes, cudaMemcpyHostToDevice) != cudaSuccess) return false;
+    }
+    return true;
+  }
+
+  bool fetch() {
+    if (cudaDeviceSynchronize() != cudaSuccess) return false;
+    for (int i = 0; i < memory->count; i++)
+      if (cudaMemcpy(memory->block[i].base, at[i], memory->block[i].bytes, cudaMemcpyDeviceToHost) != cudaSuccess) return false;
+    return true;
+  }
+
+  template <class P> P *there(P *host) const {
+    int i = host ? vf_block_of(memory, host) : -1;
+    if (i < 0) return nullptr;
+    return reinterpret_cast<P *>(at[i] + (reinterpret_cast<const char *>(host) - memory->block[i].base));
+  }
+
+  rms_spec translate(const rms_spec *spec) const {
+    rms_spec out = *spec;
+    out.indices = there(spec->indices);
+    return out;
+  }
+
+  template <class View> void move(View &view) const {
+    view.data = view.data ? there(static_cast<char *>(const_cast<void *>(view.data))) : nullptr;
+  }
+  void *move_array(const void *p) const {
+    return p ? there(static_cast<char *>(const_cast<void *>(p))) : nullptr;
+  }
+
+  rms_forward_args translate(const rms_forward_args *args) const {
+    rms_forward_args out = *args;
+    move(out.x), move(out.residual), move(out.y), move(out.residual_out);
+    out.weight = move_array(args->weight);
+    out.bias = move_array(args->bias);
+    out.rstd = move_array(args->rstd);
+    out.mean = move_array(args->mean);
+    return out;
+  }
+
+  rms_backward_args translate(const rms_backward_args *args) const {
+    rms_backward_args out = *args;
+    move(out.dy), move(out.x), move(out.dresidual), move(out.dx), move(out.dresidual_out);
+    out.weight = move_array(args->weight);
+    out.rstd = move_array(args->rstd);
+    out.mean = move_array(args->mean);
+    out.dweight = move_array(args->dweight);
+    out.dbias = move_array(args->dbias);
+    out.workspace = move_array(args->workspace);
+    return out;
+  }
+};
+
+/* Sends, calls, fetches. */
+template <class Args, class Call>
+rms_status run(const vf_memory *memory, const rms_spec *spec, const Args *args, Call call) {
+  Mirror mirror(memory);
+  if (!mirror.send()) return RMS_E_DEVICE;
+  rms_spec there = mirror.translate(spec);
+  Args moved = mirror.translate(args);
+  rms_status status = call(mirror, &there, &moved);
+  if (!mirror.fetch() && status == RMS_OK) status = RMS_E_DEVICE;
+  return status;
+}
+
+int prepare(const vf_backend *, const vf_problem *problem, const char **why) {
+  *why = problem->isa[0] ? "instruction sets belong to the CPU" : nullptr;
+  return problem->isa[0] ? -1 : 0;
+}
+
+void finish(const vf_backend *) {}
+
+size_t backward_workspace(const vf_backend *, const rms_spec *spec, int64_t outer, int64_t inner) {
+  return rms_cuda_backward_workspace(spec, outer, inner);
+}
+
+rms_status forward(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args) {
+  return run(memory, spec, args, [](const Mirror &, const rms_spec *s, const rms_forward_args *a) {
+    return rms_cuda_forward(s, a, nullptr);
+  });
+}
+
+rms_status stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args,
+                 rms_stat *result) {
+  return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_forward_args *a) {
+    return rms_cuda_stats(s, a, m.there(result), nullptr);
+  });
+}
+
+rms_status apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args,
+                 const rms_stat *reduced) {
+  return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_forward_args *a) {
+    return rms_cuda_apply(s, a, m.there(reduced), nullptr);
+  });
+}
+
+rms_status backward(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args) {
+  return run(memory, spec, args, [](const Mirror &, const rms_spec *s, const rms_backward_args *a) {
+    return rms_cuda_backward(s, a, nullptr);
+  });
+}
+
+rms_status backward_stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args,
+                          const rms_stat *reduced, rms_grad_sum *sums) {
+  return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
+    return rms_cuda_backward_stats(s, a, m.there(reduced), m.there(sums), nullptr);
+  });
+}
+
+rms_status backward_apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args,
+                          const rms_stat *reduced, const rms_grad_sum *sums) {
+  return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
+    return rms_cuda_backward_apply(s, a, m.there(reduced), m.there(sums), nullptr);
+  });
+}
+
+const vf_backend backend = {"cuda", nullptr,  prepare, finish,         backward_workspace, forward,
+                            stats,  apply,    backward, backward_stats, backward_apply};
+
+} // namespace
+
+extern "C" const vf_backend *vf_backend_cuda(const char **why) {
+  if (rms_cuda_available() == RMS_OK) return &backend;
+  *why = rms_status_string(RMS_E_DEVICE);
+  return nullptr;
+}

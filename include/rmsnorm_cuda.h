@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rmsnorm on NVIDIA GPUs: the operations of rmsnorm.h on device memory and a stream.
+ *
+ * Same rms_spec, same argument structs, same statuses, same meaning; read rmsnorm.h first. What differs:
+ *   - Every pointer in the argument structs, spec.indices, stats and sums is memory that the current device can reach.
+ *     The structs themselves are ordinary host memory and may be reused when the call returns.
+ *   - The index list is not read before the launch: that it ascends and stays inside the group is trusted.
+ *   - Calls return when the work is queued on the stream: nothing waits, nothing is allocated, nothing is copied to or
+ *     from the host. All of them can be captured in a CUDA graph.
+ *   - Arguments are checked before the first launch. A valid call on a machine without a usable device is RMS_E_DEVICE;
+ *     so is an error that the CUDA runtime reports at a launch. Errors of earlier work on the stream are the caller's to see.
+ *
+ * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the same
+ * bits on every run on the same kind of GPU. The bits are not those of the CPU library: the order of the sums is another one.
+ * docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
+#ifndef RMSNORM_CUDA_H
+#define RMSNORM_CUDA_H
+
+#include "rmsnorm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* This is cudaStream_t, named so that the CUDA headers are not needed here. NULL: the default stream. */
+typedef struct CUstream_st *rms_cuda_stream;
+
+/* RMS_OK if the current device can run this library, RMS_E_DEVICE otherwise. */
+RMS_API rms_status rms_cuda_available(void);
+
+RMS_API rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
+
+/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for dweight and dbias on
+ * the current device. 0 for arguments that they would refuse, and without a device. */
+RMS_API size_t rms_cuda_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner);
+
+/* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles (LayerNorm's
+ * statistics need rms_cuda_stats_merge instead). */
+RMS_API rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
+                                  rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,
+                                        rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                                  rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                           rms_grad_sum *sums, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                           const rms_grad_sum *sums, rms_cuda_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# On a machine with a GPU: builds the CUDA library, checks it, sanitizes it, times it, and writes docs/gpu-results.md.
+#
+#   scripts/gpu.sh [FOLDER]            everything; logs go to FOLDER (default: build-gpu/log)
+#   STEPS="build check" scripts/gpu.sh   some of: build check sanitize bench report
+set -u
+cd "$(dirname "$0")/.."
+log=${1:-build-gpu/log}
+steps=${STEPS:-build check sanitize bench report}
+arch=${ARCH:-90-real}
+mkdir -p "$log"
+export PATH=$PATH:/usr/local/cuda/bin
+has() { [[ " $steps " == *" $1 "* ]]; }
+failed=0
+
+if has build; then
+  generator=(); command -v ninja >/dev/null && generator=(-G Ninja)
+  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_VARIANTS=OFF \
+    "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
+  start=$SECONDS
+  cmake --build build-gpu --target rmsnorm_command cuda_gpu -j "$(nproc)" >"$log/build.txt" 2>&1 || { tail -60 "$log/build.txt"; exit 1; }
+  echo "built in $((SECONDS - start)) s"
+fi
+gpu_test=$(find build-gpu -name cuda_gpu -type f | head -1)
+if has check; then
+  start=$SECONDS
+  "$gpu_test" ${CHECK:-} >"$log/check.txt" 2>&1 || failed=1
+  tail -50 "$log/check.txt"
+  echo "checked in $((SECONDS - start)) s"
+fi
+if has sanitize; then
+  : >"$log/sanitize.txt"
+  for tool in memcheck racecheck initcheck synccheck; do
+    start=$SECONDS
+    timeout "${SANITIZE_LIMIT:-90}" compute-sanitizer --tool "$tool" --error-exitcode 9 "$gpu_test" --small >"$log/$tool.txt" 2>&1
+    code=$?
+    [ $code -eq 0 ] || failed=1
+    echo "$tool: exit $code, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool.txt" | tail -1), $((SECONDS - start)) s" | tee -a "$log/sanitize.txt"
+  done
+fi
+if has bench; then
+  ./build-gpu/rmsnorm bench --device cuda ${PROBLEMS:-} >"$log/bench.txt" 2>&1 || failed=1
+  cat "$log/bench.txt"
+fi
+if has report; then
+  {
+    echo "# GPU results"
+    echo
+    echo "Made by \`scripts/gpu.sh\` on $(date -u +%Y-%m-%d). Every figure is from one run on this machine:"
+    echo
+    echo '```'
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.memory --format=csv
+    nvcc --version | tail -2
+    ./build-gpu/rmsnorm info | grep -A3 -i -E 'rmsnorm|cuda'
+    echo '```'
+    echo
+    echo "## Checks (\`tests/cuda/gpu.cu\`)"
+    echo
+    echo '```'
+    tail -8 "$log/check.txt"
+    cat "$log/sanitize.txt"
+    echo '```'
+    echo
+    echo "## Speed (\`rmsnorm bench --device cuda\`)"
+    echo
+    echo "Graph replay over rotating buffers (inputs and outputs) of at least 640 MB or 1024 sets, median of 15 replays, spread: second"
+    echo "lowest to second highest. GB/s of the bytes that must move; copy: the fastest plain copy with the same mix of reads and writes."
+    echo
+    echo '```'
+    cat "$log/bench.txt"
+    echo '```'
+  } >"$log/gpu-results.md"
+  cp "$log/gpu-results.md" docs/gpu-results.md
+fi
+exit $failed

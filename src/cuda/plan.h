@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a call is divided among threads: a function of the width, the types and the device, never of the values. */
+#ifndef RMS_CUDA_PLAN_H
+#define RMS_CUDA_PLAN_H
+
+#include "params.h"
+
+namespace rms_cuda {
+
+struct Device {
+  int multiprocessors;
+  int shared_per_multiprocessor, shared_per_block;
+  bool clusters; /* sm_90 and later */
+};
+
+/* False without a usable device. */
+bool query_device(Device *device);
+
+struct Plan {
+  bool tuned;
+  int per_thread; /* vectors                */
+  int team, cluster, threads;
+};
+
+int64_t vectors_of(const Layout &lay);
+Plan plan_forward(const Device &device, const Layout &lay);
+Plan plan_fast(const Device &device, const Layout &lay);
+/* Bytes of shared memory of a block, and the stages of its ring; 0: none. */
+size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int *stages);
+Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide);
+/* The plain kernels' part: threads that share a segment. */
+Plan plan_plain(const Layout &lay);
+
+/* The ring of the backward kernel: fills in stages; returns bytes of shared memory for one block. */
+size_t plan_ring(const Device &device, const Plan &plan, const Layout &lay, bool wide, bool dresidual, int *stages);
+/* Teams of the backward kernel that the device holds at once, in blocks or clusters. */
+int64_t resident(const Device &device, const Plan &plan, bool wide);
+
+/* Partial sums of a backward with dweight or dbias. */
+struct Sums {
+  int64_t slices, slice_rows;
+  int64_t shares; /* of a slice               */
+  int64_t batch;  /* plain: rows at a time    */
+};
+Sums plan_sums(const Device &device, const Plan &plan, const Layout &lay, bool wide);
+
+} // namespace rms_cuda
+
+#endif
