@@ -102,7 +102,7 @@ first_red() {
     batch) arguments=(row_sums) ;;
     guard) arguments=(small_sizes) ;;
     esac
-    if ! timeout 300 "${settings[@]}" "$work/$name" "${arguments[@]}" > "$work/$name.out" 2>&1; then
+    if ! timeout 120 "${settings[@]}" "$work/$name" "${arguments[@]}" > "$work/$name.out" 2>&1; then
       echo "$name"
       return
     fi
