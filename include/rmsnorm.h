@@ -114,7 +114,8 @@ typedef enum rms_rounding {
  * With groups, a row of cols elements is normalised as `groups` independent pieces of cols/groups elements; the weight
  * still has cols elements. `partial` and `indices` then count within one group.
  *
- * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a constant row) gives r = 0: h = 0, dx = 0. */
+ * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a row that equals its mean) gives r = 0: h = 0,
+ * dx = 0. */
 typedef struct rms_spec {
   int64_t cols;            /* elements of a row; at least 1                                                               */
   double eps;              /* at least 0; there is no default, 1e-5 and 1e-6 are usual                                    */

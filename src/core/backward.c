@@ -193,7 +193,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
                            const rms_grad_sum *sums_in, rms_grad_sum *sums_out, const rms_executor *executor) {
   backward_run r;
   int64_t segments;
-  rms_status status = rms_check_backward(spec, args, flags, &r.job, &segments);
+  rms_status status = rms_check_backward(spec, args, flags, stats, sums_in, sums_out, &r.job, &segments);
   if (!status) status = rms_check_executor(executor);
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
@@ -202,9 +202,6 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   r.args = args;
   r.kernel = kernels->backward[spec->dtype];
   r.stats_kernel = kernels->backward_stats[spec->dtype];
-  r.job.stats_in = stats;
-  r.job.sums_in = sums_in;
-  r.job.sums_out = sums_out;
   if (stats) r.job.rstd = r.job.mean = NULL;
   bool wants_sums = !sums_out && (args->dweight || args->dbias);
   if (segments == 0) {

@@ -5,7 +5,13 @@
 /* ---- the spec ---- */
 
 static int is_dtype(rms_dtype t) {
-  return t == RMS_F32 || t == RMS_F64 || t == RMS_BF16 || t == RMS_F16;
+  return (unsigned)t <= RMS_F16;
+}
+
+/* Of a checked type. */
+static int64_t size_of(rms_dtype t) {
+  static const unsigned char size[] = {4, 8, 2, 2};
+  return size[t];
 }
 
 static rms_status check_dtypes(const rms_spec *spec) {
@@ -45,7 +51,8 @@ rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay) {
   if (spec->dtype != RMS_F64 && spec->eps > 3.4028234663852886e38) return RMS_E_EPS;
   if (spec->groups < 0 || (spec->groups > 1 && spec->cols % spec->groups)) return RMS_E_GROUPS;
   int64_t groups = spec->groups ? spec->groups : 1;
-  status = check_partial(spec, flags, spec->cols / groups);
+  int64_t width = groups > 1 ? spec->cols / groups : spec->cols;
+  if (spec->partial || spec->indices) status = check_partial(spec, flags, width);
   if (status) return status;
   if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
   if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
@@ -54,7 +61,7 @@ rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay) {
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
 
   lay->groups = groups;
-  lay->width = spec->cols / groups;
+  lay->width = width;
   lay->k = spec->partial == RMS_PARTIAL_NONE ? 0 : spec->partial ? spec->partial : lay->width;
   lay->indices = spec->indices;
   lay->eps = spec->eps;
@@ -86,18 +93,17 @@ static int mul_overflows(int64_t a, int64_t b, int64_t *out) {
   return __builtin_mul_overflow(a, b, out);
 }
 
-static rms_status resolve(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride, size_t size,
+static rms_status resolve_given(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride, int64_t size,
                           tensor *t) {
   int64_t inner_span, outer_span;
   t->rows.data = (char *)(uintptr_t)data;
-  t->rows.outer = t->rows.inner = t->row_bytes = t->span = 0;
-  if (!data) return RMS_OK;
+  t->span = 0;
   if (outer_stride < 0 || inner_stride < 0) return RMS_E_STRIDE;
   if (inner_stride == 0) inner_stride = n->cols;
   if (outer_stride == 0 && mul_overflows(n->inner, inner_stride, &outer_stride)) return RMS_E_SIZE;
-  if (mul_overflows(n->cols, (int64_t)size, &t->row_bytes)) return RMS_E_SIZE;
-  if (mul_overflows(inner_stride, (int64_t)size, &t->rows.inner)) return RMS_E_SIZE;
-  if (mul_overflows(outer_stride, (int64_t)size, &t->rows.outer)) return RMS_E_SIZE;
+  if (mul_overflows(n->cols, size, &t->row_bytes)) return RMS_E_SIZE;
+  if (mul_overflows(inner_stride, size, &t->rows.inner)) return RMS_E_SIZE;
+  if (mul_overflows(outer_stride, size, &t->rows.outer)) return RMS_E_SIZE;
   if (n->outer == 0) return RMS_OK;
   if (mul_overflows(n->inner - 1, t->rows.inner, &inner_span)) return RMS_E_SIZE;
   if (mul_overflows(n->outer - 1, t->rows.outer, &outer_span)) return RMS_E_SIZE;
@@ -113,6 +119,14 @@ static rms_status resolve(const shape *n, const void *data, int64_t outer_stride
   return RMS_OK;
 }
 
+static inline rms_status resolve(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride,
+                                 int64_t size, tensor *t) {
+  static const tensor absent;
+  if (data) return resolve_given(n, data, outer_stride, inner_stride, size, t);
+  *t = absent;
+  return RMS_OK;
+}
+
 /* ---- aliasing ---- */
 
 static int spans_touch(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
@@ -121,17 +135,18 @@ static int spans_touch(const void *a, int64_t a_bytes, const void *b, int64_t b_
 }
 
 /* Whether two tensors of rows with the same strides have rows that touch: rows of one start d bytes after rows of the
- * other, plus any i*large + h*small; only the i and h on either side of -d matter. */
+ * other, plus any i*large + h*small; only the steps next to the one that cancels d matter. */
 static int rows_touch(const shape *n, const tensor *a, const tensor *b) {
-  int outer_large = a->rows.outer >= a->rows.inner;
+  int outer_large = n->inner == 1 || (n->outer > 1 && a->rows.outer >= a->rows.inner);
   int64_t large = outer_large ? a->rows.outer : a->rows.inner, small = outer_large ? a->rows.inner : a->rows.outer;
-  int64_t n_large = outer_large ? n->outer : n->inner, n_small = outer_large ? n->inner : n->outer;
+  int64_t i_most = (outer_large ? n->outer : n->inner) - 1, h_most = (outer_large ? n->inner : n->outer) - 1;
   int64_t d = (int64_t)((uintptr_t)b->rows.data - (uintptr_t)a->rows.data);
-  for (int64_t i = -d / large - 1; i <= -d / large + 1; i++) {
-    if (i <= -n_large || i >= n_large) continue;
-    int64_t rest = d + i * large;
-    for (int64_t h = -rest / small - 1; h <= -rest / small + 1; h++) {
-      if (h <= -n_small || h >= n_small) continue;
+  int64_t i_near = i_most ? -d / large : 0;
+  for (int64_t i = i_near - 1; i <= i_near + 1; i++) {
+    if (i < -i_most || i > i_most) continue;
+    int64_t rest = d + i * large, h_near = h_most ? -rest / small : 0;
+    for (int64_t h = h_near - 1; h <= h_near + 1; h++) {
+      if (h < -h_most || h > h_most) continue;
       int64_t gap = rest + h * small;
       if (gap > -b->row_bytes && gap < a->row_bytes) return 1;
     }
@@ -209,7 +224,7 @@ static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner
 static void place_weight(const rms_spec *spec, const void *weight, rms_layout *lay, int64_t inner) {
   lay->inner = inner;
   lay->weight = weight;
-  lay->weight_inner = spec->weight_per_inner ? spec->cols * (int64_t)rms_dtype_size(spec->weight_dtype) : 0;
+  lay->weight_inner = spec->weight_per_inner ? spec->cols * size_of(spec->weight_dtype) : 0;
 }
 
 #define TRY(call)                                                                                                      \
@@ -218,8 +233,14 @@ static void place_weight(const rms_spec *spec, const void *weight, rms_layout *l
     if (status_) return status_;                                                                                       \
   } while (0)
 
-rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, rms_forward_job *job,
-                             int64_t *segments) {
+/* The index list is an argument like any other, where it is in the same memory. */
+static array index_array(const rms_spec *spec) {
+  array a = {spec->indices, spec->indices ? spec->partial * (int64_t)sizeof(int64_t) : 0};
+  return a;
+}
+
+rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
+                             rms_stat *stats_out, rms_forward_job *job, int64_t *segments) {
   shape n;
   int64_t weights;
   TRY(rms_check_spec(spec, flags, &job->lay));
@@ -233,9 +254,9 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
     if (!stats && args->residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
   }
 
-  size_t size = rms_dtype_size(spec->dtype), residual_size = rms_dtype_size(spec->residual_dtype);
+  int64_t size = size_of(spec->dtype), residual_size = size_of(spec->residual_dtype);
   int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
-  int64_t weight_bytes = weights * (int64_t)rms_dtype_size(spec->weight_dtype);
+  int64_t weight_bytes = weights * size_of(spec->weight_dtype);
   tensor in[2], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
   TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, size, &in[0]));
   TRY(resolve(&n, args->residual.data, args->residual.outer_stride, args->residual.inner_stride, residual_size, &in[1]));
@@ -243,11 +264,13 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
     const rms_view *y = &args->y, *r = &args->residual_out;
     TRY(resolve(&n, y->data, y->outer_stride, y->inner_stride, size, &out[0]));
     TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
-    if (n.outer > 0) {
-      array given[2] = {{args->weight, weight_bytes}, {args->bias, weight_bytes}};
-      array made[2] = {{args->rstd, stat_bytes}, {args->mean, stat_bytes}};
-      TRY(check_alias(&n, in, 2, out, 2, given, 2, made, 2));
-    }
+  }
+  if (n.outer > 0) {
+    int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
+    array given[4] = {{args->weight, weight_bytes}, {args->bias, weight_bytes}, index_array(spec), {stats_in, split_bytes}};
+    array made[3] = {{stats ? NULL : args->rstd, stat_bytes}, {stats ? NULL : args->mean, stat_bytes},
+                     {stats_out, split_bytes}};
+    TRY(check_alias(&n, in, 2, out, 2, given, 4, made, 3));
   }
   place_weight(spec, args->weight, &job->lay, n.inner);
   job->x = in[0].rows;
@@ -257,8 +280,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->bias = args->bias;
   job->rstd = args->rstd;
   job->mean = args->mean;
-  job->stats_in = NULL;
-  job->stats_out = NULL;
+  job->stats_in = stats_in;
+  job->stats_out = stats_out;
   job->fetch_ahead = job->stream_y = job->stream_residual = false;
   return RMS_OK;
 }
@@ -277,7 +300,8 @@ static rms_status check_backward_given(const rms_spec *spec, const rms_backward_
   return RMS_OK;
 }
 
-rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, rms_backward_job *job,
+rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
+                              const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments) {
   shape n;
   int64_t weights;
@@ -287,9 +311,9 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(check_backward_given(spec, args, flags));
 
   int stats = flags & RMS_CHECK_STATS;
-  size_t size = rms_dtype_size(spec->dtype), residual_size = rms_dtype_size(spec->residual_dtype);
+  int64_t size = size_of(spec->dtype), residual_size = size_of(spec->residual_dtype);
   int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
-  int64_t grad_bytes = weights * (int64_t)rms_dtype_size(spec->grad_dtype);
+  int64_t grad_bytes = weights * size_of(spec->grad_dtype);
   tensor in[3], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
   TRY(resolve(&n, args->dy.data, args->dy.outer_stride, args->dy.inner_stride, size, &in[0]));
   TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, args->x_is_sum ? residual_size : size,
@@ -299,19 +323,23 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
     const rms_view *dx = &args->dx, *r = &args->dresidual_out;
     TRY(resolve(&n, dx->data, dx->outer_stride, dx->inner_stride, size, &out[0]));
     TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
-    int wants_sums = args->dweight || args->dbias;
-    array given[3] = {{args->weight, weights * (int64_t)rms_dtype_size(spec->weight_dtype)},
-                      {args->rstd, stat_bytes},
-                      {args->mean, stat_bytes}};
-    array made[3] = {{args->dweight, grad_bytes},
-                     {args->dbias, grad_bytes},
-                     {wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes}};
-    if (n.outer > 0) {
-      TRY(check_alias(&n, in, 3, out, 2, given, 3, made, 3));
-    } else if (array_clash(args->dweight, grad_bytes, made + 1, 1)) {
-      return RMS_E_ALIAS;
-    }
   }
+  int wants_sums = !stats && (args->dweight || args->dbias), split = flags & RMS_CHECK_SPLIT;
+  int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat), sums_bytes = *segments * (int64_t)sizeof(rms_grad_sum);
+  array given[6] = {{args->weight, weights * size_of(spec->weight_dtype)},
+                    {split ? NULL : args->rstd, stat_bytes},
+                    {split ? NULL : args->mean, stat_bytes},
+                    index_array(spec),
+                    {stats_in, split_bytes},
+                    {sums_in, sums_bytes}};
+  array made[4] = {{stats ? NULL : args->dweight, grad_bytes},
+                   {stats ? NULL : args->dbias, grad_bytes},
+                   {wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes},
+                   {sums_out, sums_bytes}};
+  if (n.outer > 0)
+    TRY(check_alias(&n, in, 3, out, 2, given, 6, made, 4));
+  else if (array_clash(made[0].data, grad_bytes, made + 1, 1))
+    return RMS_E_ALIAS;
   place_weight(spec, args->weight, &job->lay, n.inner);
   job->dy = in[0].rows;
   job->x = in[1].rows;
@@ -322,9 +350,9 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
   job->rstd = args->rstd;
   job->mean = spec->kind == RMS_KIND_LAYER ? args->mean : NULL;
-  job->stats_in = NULL;
-  job->sums_in = NULL;
-  job->sums_out = NULL;
+  job->stats_in = stats_in;
+  job->sums_in = sums_in;
+  job->sums_out = sums_out;
   job->pitch = 0;
   job->fetch_ahead = job->stream_dx = job->stream_residual = false;
   return RMS_OK;

@@ -18,10 +18,11 @@ enum {
 /* The spec alone; fills the layout (strides and pointers excepted). */
 rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay);
 
-/* A whole call; *segments = outer * inner * groups. */
-rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, rms_forward_job *job,
-                             int64_t *segments);
-rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, rms_backward_job *job,
+/* A whole call, with the arrays of the split form where it has any; *segments = outer * inner * groups. */
+rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
+                             rms_stat *stats_out, rms_forward_job *job, int64_t *segments);
+rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
+                              const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments);
 
 rms_status rms_check_executor(const rms_executor *executor);

@@ -40,13 +40,11 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
                           rms_stat *stats_out, const rms_executor *executor) {
   forward_run r;
   int64_t segments;
-  rms_status status = rms_check_forward(spec, args, flags, &r.job, &segments);
+  rms_status status = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
   if (!status) status = rms_check_executor(executor);
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
-  r.job.stats_in = stats_in;
-  r.job.stats_out = stats_out;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[spec->dtype];
   int64_t traffic = segment_traffic(spec, &r.job);
   if (!stats_out) choose_stores(spec, &r.job, segments, traffic);

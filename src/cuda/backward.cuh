@@ -208,11 +208,11 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   /* shared memory: ring, gains, chunk sums, columns */
   uint4 *ring = shared + threadIdx.x;
   uint4 *gain = shared + cells * job.stages * threads + threadIdx.x;
-  float *chunks = reinterpret_cast<float *>(gain - threadIdx.x + NV * cells_g * threads);
+  uint4 *rest = shared + (cells * job.stages + NV * cells_g) * threads;
 
   Team team;
-  (void)join_team(team, job.team, cluster, 0, chunks, NV);
-  float *columns = chunks + 4 * team.pitch;
+  (void)join_team(team, job.team, cluster, 0, rest, NV);
+  float *columns = team.chunks + 4 * team.pitch;
   const Part part = {(team.rank * NV * team.threads + team.thread) * V, team.threads * V, (int)lay.width};
   if (cluster > 1) cluster_arrive();
 

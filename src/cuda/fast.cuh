@@ -69,14 +69,15 @@ __device__ __forceinline__ void measure_scaled(const Layout &lay, Team &team, Pa
 }
 
 template <class T, int NV, bool LAYER, bool RESIDUAL, bool RING>
-__global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid_constant__ ForwardJob job) {
+__global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>, size = (int)sizeof(T), cells = NV * (RESIDUAL ? 2 : 1);
+  constexpr bool early_weight = NV <= 4;
   extern __shared__ uint4 shared[];
   const Layout &lay = job.lay;
   const int threads = (int)blockDim.x, stages = job.stages;
   Team team;
   int64_t segment = join_team(team, job.team, job.cluster, job.first,
-                              reinterpret_cast<float *>(shared + (RING ? cells * stages * threads : 0)), NV);
+                              shared + (RING ? cells * stages * threads : 0), NV);
   if (job.cluster > 1) cluster_arrive();
   const int64_t segments = lay.outer * lay.inner * lay.groups;
   const int64_t stride = team.threads <= 32 ? (int64_t)gridDim.x * (blockDim.x / (unsigned)team.threads)
@@ -85,11 +86,16 @@ __global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid
   const Part part = {first, step, (int)lay.width};
   uint4 *ring = shared + threadIdx.x;
 
+  /* Where rows follow each other at one distance, as they mostly do, addresses cost a single multiplication. */
+  const bool even = lay.inner == 1 && lay.groups == 1;
+  auto offset_of = [&](const Rows &rows, int64_t s) -> int64_t {
+    if (even) return s * rows.outer + first * size;
+    return segment_at(rows, lay, place_of(lay, s), size) - rows.data + first * size;
+  };
   auto request = [&](int64_t s, int stage) {
     if (s < segments) {
-      Place at = place_of(lay, s);
-      const char *x_at = segment_at(job.x, lay, at, size) + first * size;
-      const char *r_at = segment_at(job.residual, lay, at, size) + first * size;
+      const char *x_at = job.x.data + offset_of(job.x, s);
+      const char *r_at = RESIDUAL ? job.residual.data + offset_of(job.residual, s) : nullptr;
       uint4 *cell = ring + stage * cells * threads;
 #pragma unroll
       for (int i = 0; i < NV; i++) {
@@ -110,7 +116,12 @@ __global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid
   /* All teams of a warp take part in every round; all threads of a bigger team have the same segment. */
   for (int64_t lead = segment; team.threads < 32 ? __any_sync(whole_warp, lead < segments) != 0 : lead < segments; lead += stride) {
     const bool active = lead < segments;
-    const Place at = place_of(lay, active ? lead : 0);
+    const int64_t row = active ? lead : 0;
+    int64_t weight_offset = first * size;
+    if (!even) {
+      const Place at = place_of(lay, row);
+      weight_offset += at.inner * lay.weight_inner + at.group * lay.width * size;
+    }
     Packed<T, V> x[NV], weight[NV];
     if (RING) {
       request(lead + (stages - 1) * stride, ahead);
@@ -120,22 +131,22 @@ __global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid
       for (int i = 0; i < NV; i++)
         take(x[i], cell + i * threads);
     } else {
-      const char *x_at = segment_at(job.x, lay, at, size) + first * size;
+      const char *x_at = job.x.data + offset_of(job.x, row);
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         clear(x[i]);
         if (active && first + i * step < part.width) load_vector<true, true>(x[i], x_at + i * step * size, V);
       }
     }
-    const char *weight_at = parameter_at(lay.weight, lay, at, size) + first * size;
-    if (lay.weight) {
+    const char *weight_at = lay.weight + weight_offset, *bias_at = job.bias + weight_offset;
+    if (early_weight && lay.weight) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
         if (first + i * step < part.width) load_vector<true, false>(weight[i], weight_at + i * step * size, V);
     }
     if (RESIDUAL) {
-      const char *r_at = segment_at(job.residual, lay, at, size) + first * size;
-      char *sum_at = segment_at(job.residual_out, lay, at, size) + first * size;
+      const char *r_at = job.residual.data + (RING ? 0 : offset_of(job.residual, row));
+      char *sum_at = job.residual_out.data + (job.residual_out.data ? offset_of(job.residual_out, row) : 0);
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         Packed<T, V> r;
@@ -164,8 +175,7 @@ __global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid
       if (job.rstd) static_cast<float *>(job.rstd)[lead] = st.r * st.scale;
       if (job.mean) static_cast<float *>(job.mean)[lead] = quotient(st.mean, st.scale);
     }
-    char *y_at = segment_at(job.y, lay, at, size) + first * size;
-    const char *bias_at = parameter_at(job.bias, lay, at, size) + first * size;
+    char *y_at = job.y.data + offset_of(job.y, row);
     const bool scaled = st.scale != 1.0f;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
@@ -182,6 +192,7 @@ __global__ void __launch_bounds__(FAST_TEAM, 1) fast_forward_kernel(const __grid
         h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
       if (lay.weight) {
         float g[V];
+        if (!early_weight) load_vector<true, false>(weight[i], weight_at + i * step * size, V);
         unpack(weight[i], g);
         add_offset(lay, g);
         if (job.bias) {

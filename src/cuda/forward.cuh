@@ -140,13 +140,14 @@ template <int V, class R> __device__ __forceinline__ void add_offset(const Layou
 }
 
 /* Which segment and which part of it this thread works on. */
-__device__ __forceinline__ int64_t join_team(Team &team, int threads, int cluster, int64_t first, float *chunks,
+__device__ __forceinline__ int64_t join_team(Team &team, int threads, int cluster, int64_t first, void *shared,
                                              int per_thread) {
   int64_t segment;
   team.threads = threads;
   team.cluster = cluster;
   team.phase = 0;
-  team.chunks = chunks;
+  team.mailbox = static_cast<uint64_t *>(shared);
+  team.chunks = reinterpret_cast<float *>(team.mailbox + 2);
   team.rank = 0;
   if (threads <= 32) {
     team.thread = (int)threadIdx.x & (threads - 1);
@@ -157,6 +158,7 @@ __device__ __forceinline__ int64_t join_team(Team &team, int threads, int cluste
     team.rank = cluster > 1 ? (int)(blockIdx.x % (unsigned)cluster) : 0;
   }
   team.pitch = threads / 32 * cluster * per_thread;
+  if (cluster > 1) prepare_mailbox(team.mailbox);
   return segment;
 }
 
@@ -168,10 +170,10 @@ template <class T, class S, int NV, bool ALIGNED>
 __global__ void __launch_bounds__(FORWARD_TEAM, forward_blocks<T, S, NV, ALIGNED>) forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>;
   constexpr bool early_weight = NV <= 4 && ALIGNED;
-  __shared__ float chunks[2 * MAX_CLUSTER * FORWARD_TEAM / 32 * NV];
+  __shared__ __align__(16) char shared[team_bytes(MAX_CLUSTER * FORWARD_TEAM / 32 * NV, 2)];
   const Layout &lay = job.lay;
   Team team;
-  int64_t segment = join_team(team, job.team, job.cluster, job.first, chunks, NV);
+  int64_t segment = join_team(team, job.team, job.cluster, job.first, shared, NV);
   bool active = segment < lay.outer * lay.inner * lay.groups;
   if (job.cluster > 1) cluster_arrive();
   Place at = place_of(lay, active ? segment : 0);

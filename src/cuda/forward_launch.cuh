@@ -41,9 +41,12 @@ cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multipro
   if (job.stages == 0)
     kernel = layer ? (residual ? fast_forward_kernel<T, 2, true, true, false> : fast_forward_kernel<T, 2, true, false, false>)
                    : (residual ? fast_forward_kernel<T, 2, false, true, false> : fast_forward_kernel<T, 2, false, false, false>);
-  else
+  else if (job.team == 32)
     kernel = layer ? (residual ? fast_forward_kernel<T, 4, true, true, true> : fast_forward_kernel<T, 4, true, false, true>)
                    : (residual ? fast_forward_kernel<T, 4, false, true, true> : fast_forward_kernel<T, 4, false, false, true>);
+  else
+    kernel = layer ? (residual ? fast_forward_kernel<T, 8, true, true, true> : fast_forward_kernel<T, 8, true, false, true>)
+                   : (residual ? fast_forward_kernel<T, 8, false, true, true> : fast_forward_kernel<T, 8, false, false, true>);
   if (job.stages == 0) return launch(kernel, job, grid, 1, false, stream);
   return launch_resident(kernel, job, grid, multiprocessors, stream);
 }

@@ -60,16 +60,16 @@ Plan plan_forward(const Device &device, const Layout &lay) {
 /* Teams of a warp or more, with a ring; smaller ones without. */
 Plan plan_fast(const Device &device, const Layout &lay) {
   const int64_t vectors = vectors_of(lay);
-  Plan plan = {true, vectors <= 32 ? 2 : 4, 32, 1, 128};
+  Plan plan = {true, vectors <= 32 ? 2 : vectors <= 128 ? 4 : 8, 32, 1, 128};
   if (vectors <= 32)
     plan.team = power_above(divide_up(vectors, plan.per_thread));
-  else if (vectors > 32 * plan.per_thread)
+  else if (vectors > 128)
     plan_blocks(device, vectors, FAST_TEAM, &plan);
   return plan;
 }
 
 size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int *stages) {
-  const size_t chunks = plan.team > 32 ? 2 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread) : 0;
+  const size_t chunks = plan.team > 32 ? 16 + 2 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread) : 0;
   const size_t stage = (size_t)plan.threads * (size_t)plan.per_thread * (residual ? 32 : 16);
   *stages = 0;
   if (plan.team < 32) return 0;
@@ -82,7 +82,7 @@ size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int
 
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {
   const int64_t vectors = vectors_of(lay);
-  Plan plan = {false, BACKWARD_VECTORS, 1, 1, 256};
+  Plan plan = {false, aligned && !wide ? BACKWARD_VECTORS : BACKWARD_VECTORS_WIDE, 1, 1, 256};
   if (lay.dtype == RMS_F64 || lay.indices) return plan;
   plan.tuned = true;
   if (vectors <= 32)
@@ -119,9 +119,9 @@ static size_t shared_bytes(const Plan &plan, const Layout &lay, bool wide, bool 
   const size_t ring = cells * (size_t)stages * 16, gains = (size_t)(plan.per_thread * cells_g) * 16;
   size_t bytes = (ring + gains) * (size_t)plan.threads;
   if (plan.team > 32)
-    bytes += 4 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
+    bytes += 16 + 4 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
   else
-    bytes += sizeof(float) * (4 * (size_t)(plan.team / 32 * plan.per_thread) +
+    bytes += 16 + sizeof(float) * (4 * (size_t)(plan.team / 32 * plan.per_thread) +
                               (size_t)(plan.threads / 32) * (size_t)(plan.team * plan.per_thread * v));
   return bytes;
 }

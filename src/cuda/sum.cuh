@@ -47,14 +47,52 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-__device__ __forceinline__ void store_in_block(float *mine, int rank, float value) {
+/* Blocks of a cluster exchange sums by asynchronous stores that count bytes on a barrier in the receiver's shared memory: a
+ * cluster-wide barrier would wait for the rows that are still being written as well. */
+__device__ __forceinline__ void prepare_mailbox(uint64_t *mailbox) {
 #if __CUDA_ARCH__ >= 900
-  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+  if (threadIdx.x < 2) {
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox + threadIdx.x);
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
 #else
-  (void)rank;
-  *mine = value;
+  (void)mailbox;
+#endif
+}
+
+__device__ __forceinline__ void expect_bytes(uint64_t *mailbox, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+#else
+  (void)mailbox, (void)bytes;
+#endif
+}
+
+__device__ __forceinline__ void send_to_block(float *mine, uint64_t *mailbox, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), box = (uint32_t)__cvta_generic_to_shared(mailbox), to, to_box;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(local), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to_box) : "r"(box), "r"(rank));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(__float_as_uint(value)),
+               "r"(to_box)
+               : "memory");
+#else
+  (void)mine, (void)mailbox, (void)rank, (void)value;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox), done = 0;
+  while (!done)
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
+#else
+  (void)mailbox, (void)parity;
 #endif
 }
 
@@ -64,10 +102,16 @@ __device__ __forceinline__ void store_in_block(float *mine, int rank, float valu
 struct Team {
   int threads, cluster;
   int thread, rank;       /* place in the block's part, and which block    */
-  int phase;
+  int phase;              /* bit 0: buffer in turn; bit 1: parity of its mailbox */
   float *chunks;          /* [phase][pitch], shared: chunk sums of the segment */
   int pitch;
+  uint64_t *mailbox;      /* [2], shared: clusters only                      */
 };
+
+/* Everything of a team lies in `shared`: mailboxes first. */
+constexpr int team_bytes(int pitch, int buffers) {
+  return 16 + buffers * pitch * (int)sizeof(float);
+}
 
 /* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
  * i = l >> (5 - log2 NV). The additions are those of NV butterflies. */
@@ -104,7 +148,7 @@ template <class Op, int NV> __device__ __forceinline__ void publish_chunks(const
     if (lane % copies == 0) *slot = sum;
   } else {
     for (int peer = lane % copies; peer < team.cluster; peer += copies)
-      store_in_block(slot, peer, sum);
+      send_to_block(slot, team.mailbox + (team.phase & 1), peer, sum);
   }
 }
 
@@ -116,13 +160,19 @@ template <class Op> __device__ __forceinline__ float gather_chunks(const Team &t
   return butterfly<Op>(slot, 16, 1);
 }
 
-__device__ __forceinline__ void team_barrier(const Team &team) {
+/* The chunk sums of all threads, `buffers` numbers a chunk, are there. */
+__device__ __forceinline__ void team_barrier(Team &team, int buffers) {
   if (team.cluster == 1) {
     __syncthreads();
   } else {
-    cluster_arrive();
-    cluster_wait();
+    if (threadIdx.x == 0) expect_bytes(team.mailbox + (team.phase & 1), team.pitch * 4 * buffers);
+    wait_for_mail(team.mailbox + (team.phase & 1), team.phase >> 1);
   }
+}
+
+/* The other buffer; after both, the other parity. */
+__device__ __forceinline__ void next_phase(Team &team) {
+  team.phase = (team.phase & 1) ? (team.phase ^ 3) : (team.phase ^ 1);
 }
 
 /* The sum (or maximum) over the segment of the vectors' a[i]; every thread of the team gets it. Two buffers in turn: a block
@@ -131,11 +181,11 @@ template <class Op, int NV> __device__ __forceinline__ float reduce(Team &team, 
   if (team.threads < 32) return sum_of_lanes<Op>(team, a);
   float sum = fold<Op>(a);
   if (team.threads == 32) return butterfly<Op>(sum, 16, 32 / NV);
-  float *chunks = team.chunks + team.phase * team.pitch;
+  float *chunks = team.chunks + (team.phase & 1) * team.pitch;
   publish_chunks<Op, NV>(team, chunks, sum);
-  team_barrier(team);
+  team_barrier(team, 1);
   sum = gather_chunks<Op>(team, chunks);
-  team.phase ^= 1;
+  next_phase(team);
   return sum;
 }
 
@@ -144,11 +194,11 @@ template <int NV> __device__ __forceinline__ float2 reduce_two(Team &team, float
   if (team.threads < 32) return make_float2(sum_of_lanes<Add>(team, a), sum_of_lanes<Add>(team, b));
   float sum = fold<Add>(a), other = fold<Add>(b);
   if (team.threads == 32) return make_float2(butterfly<Add>(sum, 16, 32 / NV), butterfly<Add>(other, 16, 32 / NV));
-  float *chunks = team.chunks + team.phase * team.pitch, *more = chunks + 2 * team.pitch;
+  float *chunks = team.chunks + (team.phase & 1) * team.pitch, *more = chunks + 2 * team.pitch;
   publish_chunks<Add, NV>(team, chunks, sum);
   publish_chunks<Add, NV>(team, more, other);
-  team_barrier(team);
-  team.phase ^= 1;
+  team_barrier(team, 2);
+  next_phase(team);
   return make_float2(gather_chunks<Add>(team, chunks), gather_chunks<Add>(team, more));
 }
 

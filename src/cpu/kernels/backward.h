@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fourth part of the kernel template: the backward pass of a segment, in two sweeps. The first forms the row sums, the
+ * Fifth part of the kernel template: the backward pass of a segment, in two sweeps. The first forms the row sums, the
  * second writes dx and adds to the column sums of dweight and dbias.
  *
  *   u = dy*g                       (before-weight rounding: u = T(dy*g))
@@ -15,6 +15,7 @@ typedef struct {
   K(source) x;
   const char *dy, *weight, *dresidual;
   char *dx, *dresidual_out;
+  const REAL *gain;      /* the weight + offset in lane order, in the common case      */
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
   int64_t width, k, ahead_x, ahead_dy;
@@ -25,9 +26,10 @@ typedef struct {
 
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
   VEC u = dy;
+  if (common) return V(mul)(u, K(load_gain)(s->gain, j, n));
   if (scaled && !s->before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (common || s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (!common && s->before) u = V(round)(u, T);
+  if (s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+  if (s->before) u = V(round)(u, T);
   if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
@@ -52,29 +54,51 @@ INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, int64
   return acc;
 }
 
+/* A gain laid out even/odd is padded to whole vectors, and only whole vectors of it make sense. */
+INLINE int64_t K(gain_left)(int64_t left) {
+  return EO ? (left + LANES - 1) / LANES * LANES : left;
+}
+
 /* sum(u*x), or sum(u*h) and sum(u), over the whole segment. */
 INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool layer, bool scaled, bool common) {
   VEC zero = V(set)(0), r = V(set)(st.r), mean = V(set)(st.mean);
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
   K(gradient) at = *s;
-  char x[256], dy[256], w[256];
-  int64_t j = 0;
-  for (int64_t left = s->width; left > 0; left -= K(BLOCK), j += K(BLOCK)) {
+  if (common) at.x.x_is_f32 = false;
+  int64_t j = 0, width = s->width;
+  for (; j < width; j += K(BLOCK)) {
+    char x[256], dy[256], w[256];
+    int64_t left = width - j, from = j;
     if (left < K(BLOCK)) {
-      int64_t x_size = s->x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
+      int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
       at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
       at.dy = K(pad)(dy, s->dy + j * T_SIZE, left, T_SIZE);
-      if (s->weight) at.weight = K(pad)(w, s->weight + j * w_size, left, w_size);
-      j = 0;
+      if (common)
+        at.gain = (const REAL *)(const void *)K(pad)(w, (const char *)(s->gain + j), K(gain_left)(left), sizeof(REAL));
+      else if (s->weight)
+        at.weight = K(pad)(w, s->weight + j * w_size, left, w_size);
+      from = 0;
     }
-    a = K(add_gradient)(a, &at, j, mean, r, layer, scaled, common);
-    b = K(add_gradient)(b, &at, j + LANES, mean, r, layer, scaled, common);
-    c = K(add_gradient)(c, &at, j + 2 * LANES, mean, r, layer, scaled, common);
-    d = K(add_gradient)(d, &at, j + 3 * LANES, mean, r, layer, scaled, common);
+    a = K(add_gradient)(a, &at, from, mean, r, layer, scaled, common);
+    b = K(add_gradient)(b, &at, from + LANES, mean, r, layer, scaled, common);
+    c = K(add_gradient)(c, &at, from + 2 * LANES, mean, r, layer, scaled, common);
+    d = K(add_gradient)(d, &at, from + 3 * LANES, mean, r, layer, scaled, common);
   }
   K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
   if (layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
   return sums;
+}
+
+NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, false, false, true);
+}
+
+NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, true, false, true);
+}
+
+NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
+  return K(sum_gradient)(s, st, layer, true, false);
 }
 
 /* dx = u*r - c*x, or r*((u - b) - h*a). */
@@ -126,7 +150,7 @@ typedef struct {
 } K(gradient_constants);
 
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, REAL c, int64_t j, int n, int64_t *next,
-                               bool layer, bool scaled, bool common) {
+                               bool layer, bool scaled, bool common, bool stream) {
   VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, scaled, common), h, dx;
   VEC v = K(load_source)(&s->x, j, n, false, scaled);
   if (layer) {
@@ -141,24 +165,46 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, R
       dx = V(mul)(dx, V(set)(s->down[i]));
   if (!common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (common || s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
+  if (common)
+    K(put_clean)(s->dx, j, n, dx, stream);
+  else if (s->dx)
+    K(put)(s->dx, j, n, dx, false, stream);
   if (!common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
   if (common || s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, common));
   if (common ? layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
 }
 
-INLINE void K(write_gradient)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer, bool scaled,
-                              bool common) {
+INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, bool layer, bool scaled,
+                              bool common, bool stream) {
+  K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
+  if (common) s.x.x_is_f32 = false;
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.c), V(set)(co.a), V(set)(co.b)};
-  int64_t j = 0, next = 0, width = s->width;
+  int64_t j = 0, next = 0, width = s.width;
   for (; j + LANES <= width; j += LANES) {
-    if (s->ahead_dy) {
-      vec_prefetch(s->x.x + s->ahead_x + j * T_SIZE);
-      vec_prefetch(s->dy + s->ahead_dy + j * T_SIZE);
+    if (s.ahead_dy) {
+      vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
+      vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
     }
-    K(gradient_vector)(s, k, co.c, j, LANES, &next, layer, scaled, common);
+    K(gradient_vector)(&s, k, co.c, j, LANES, &next, layer, scaled, common, stream);
   }
-  if (j < width) K(gradient_vector)(s, k, co.c, j, (int)(width - j), &next, layer, scaled, common);
+  if (j < width) K(gradient_vector)(&s, k, co.c, j, (int)(width - j), &next, layer, scaled, common, stream);
+}
+
+NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, false, false, true, false);
+}
+
+NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, false, false, true, true);
+}
+
+NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, true, false, true, s->stream_dx);
+}
+
+/* Everything else; all scales are 1 where the segment is not scaled. */
+NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
+  K(write_gradient)(s, st, co, layer, true, false, s->stream_dx);
 }
 
 INLINE bool K(calm_r)(K(statistic) st) {
@@ -194,7 +240,6 @@ static int K(scale_gradient)(K(gradient) * s) {
   K(source) dy = {s->dy, NULL, false, false, 1, 1};
   REAL by[2], most;
   int e_dy = 0, e_u = 0;
-  s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
   if (!s->before) {
     most = K(largest)(&dy, NULL, s->width);
     if (!(most <= REAL_MAX) || most == 0) return 0;
@@ -226,7 +271,7 @@ NOINLINE void K(backward_slow)(const rms_backward_job *job, K(gradient) * s, int
     sums.ux = (REAL)ldexp(job->sums_in[segment].ux, e_ux);
     sums.u = (REAL)ldexp(job->sums_in[segment].u, e_u);
   } else {
-    sums = K(sum_gradient)(s, st, layer, true, false);
+    sums = K(sums_any)(s, st, layer);
   }
   if (job->sums_out) {
     job->sums_out[segment].ux = ldexp((double)sums.ux, -e_ux);
@@ -234,7 +279,7 @@ NOINLINE void K(backward_slow)(const rms_backward_job *job, K(gradient) * s, int
     return;
   }
   K(split_power)(s->down, 4, st.e - e_u);
-  K(write_gradient)(s, st, K(coefficients_of)(lay, st, sums), layer, true, false);
+  K(write_any)(s, st, K(coefficients_of)(lay, st, sums), layer);
 }
 
 /* ---- the loop over segments ---- */
@@ -265,6 +310,7 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->dresidual = job->dresidual.data ? rms_segment(&job->dresidual, at, lay, residual_size) : NULL;
   s->dx = job->dx.data ? rms_segment(&job->dx, at, lay, T_SIZE) : NULL;
   s->dresidual_out = job->dresidual_out.data ? rms_segment(&job->dresidual_out, at, lay, residual_size) : NULL;
+  s->gain = NULL;
   s->dweight = sums && sums->dweight_block ? (REAL *)sums->dweight_block + piece : NULL;
   s->dbias = sums && sums->dbias_block ? (REAL *)sums->dbias_block + piece : NULL;
   s->indices = lay->indices;
@@ -276,6 +322,9 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->residual_is_f32 = lay->residual_is_f32;
   s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
   s->add_to_dx = job->add_to_dx;
+  s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
+  for (int i = 0; i < 4; i++)
+    s->down[i] = 1;
   s->stream_dx = job->stream_dx;
   s->stream_residual = job->stream_residual;
 }
@@ -306,15 +355,20 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums)
   if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count);
 }
 
-INLINE void K(backward_loop)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last,
-                             bool layer, bool common) {
+static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums, int64_t first,
+                                                  int64_t last) {
   const rms_layout *lay = &job->lay;
+  REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
+  K(gains) gains;
+  bool layer = lay->kind == RMS_KIND_LAYER;
+  bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i++) {
     K(gradient) s;
     K(row_sums) g = {0, 0};
     K(open_gradient)(job, sums, &at, &s);
+    if (common) s.gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
     rms_cursor_next(&at, lay);
     if (job->fetch_ahead && i + 1 < last) {
       s.ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s.x.x;
@@ -325,11 +379,20 @@ INLINE void K(backward_loop)(const rms_backward_job *job, const rms_column_sums 
     if (calm && job->sums_in)
       g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
     else if (calm)
-      g = K(sum_gradient)(&s, st, layer, false, common);
-    if (__builtin_expect(calm && K(calm_sums)(g), 1))
-      K(write_gradient)(&s, st, K(coefficients_of)(lay, st, g), layer, false, common);
-    else
+      g = !common ? K(sums_any)(&s, st, layer) : layer ? K(sums_layer)(&s, st) : K(sums_rms)(&s, st);
+    if (__builtin_expect(!(calm && K(calm_sums)(g)), 0)) {
       K(backward_slow)(job, &s, i);
+    } else {
+      K(coefficients) co = K(coefficients_of)(lay, st, g);
+      if (!common)
+        K(write_any)(&s, st, co, layer);
+      else if (layer)
+        K(write_layer)(&s, st, co);
+      else if (s.stream_dx)
+        K(write_rms_stream)(&s, st, co);
+      else
+        K(write_rms)(&s, st, co);
+    }
     if (++in_block == block) {
       K(flush)(job, sums);
       in_block = 0;
@@ -337,17 +400,6 @@ INLINE void K(backward_loop)(const rms_backward_job *job, const rms_column_sums 
   }
   if (in_block) K(flush)(job, sums);
   if (job->stream_dx || job->stream_residual) vec_stream_fence();
-}
-
-static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums, int64_t first,
-                                                  int64_t last) {
-  bool layer = job->lay.kind == RMS_KIND_LAYER, common = K(backward_is_common)(job, sums);
-  if (layer && common)
-    K(backward_loop)(job, sums, first, last, true, true);
-  else if (common)
-    K(backward_loop)(job, sums, first, last, false, true);
-  else
-    K(backward_loop)(job, sums, first, last, layer, false);
 }
 
 static void K_(rms_backward_stats, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, int64_t first, int64_t last) {
@@ -359,7 +411,7 @@ static void K_(rms_backward_stats, K_(T_NAME, RMS_ISA))(const rms_backward_job *
     K(open_gradient)(job, NULL, &at, &s);
     K(statistic) st = K(backward_statistic)(job, &s, i);
     bool calm = K(calm_r)(st);
-    if (calm) g = K(sum_gradient)(&s, st, lay->kind == RMS_KIND_LAYER, false, false);
+    if (calm) g = K(sums_any)(&s, st, lay->kind == RMS_KIND_LAYER);
     if (calm && K(calm_sums)(g)) {
       job->sums_out[i].ux = (double)g.ux;
       job->sums_out[i].u = (double)g.u;

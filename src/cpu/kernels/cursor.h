@@ -11,8 +11,12 @@ typedef struct {
 } rms_cursor;
 
 static inline rms_cursor rms_cursor_at(const rms_layout *lay, int64_t segment) {
+  rms_cursor c = {0, 0, 0};
+  if (segment == 0) return c; /* most calls start here: three divisions saved */
   int64_t row = segment / lay->groups;
-  rms_cursor c = {row / lay->inner, row % lay->inner, segment % lay->groups};
+  c.outer = row / lay->inner;
+  c.inner = row % lay->inner;
+  c.group = segment % lay->groups;
   return c;
 }
 

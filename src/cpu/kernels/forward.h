@@ -7,7 +7,7 @@ typedef struct {
   K(source) src;
   const char *weight, *bias;
   char *y, *residual_out;
-  int64_t width, ahead; /* ahead: bytes from x to the next segment's x, to fetch it early; 0: do not */
+  int64_t width;
   REAL offset;
   bool weight_is_f32, before, stream_y, stream_residual;
 } K(segment);
@@ -43,39 +43,29 @@ INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
   return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
 }
 
-/* What nearly every model does: RMSNorm with a weight, LayerNorm with a weight and a bias, one rounding. */
-INLINE VEC K(affine_common)(const K(segment) * s, VEC h, int64_t j, int n, bool layer) {
-  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
-  return layer ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
-}
-
-INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool residual, bool scaled,
-                            bool common) {
-  VEC v = K(load_source)(&s->src, j, n, residual, false);
-  if (residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool scaled) {
+  VEC v = K(load_source)(&s->src, j, n, s->src.residual != NULL, false);
+  if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
-  VEC h = V(mul)(v, r);
-  K(put)(s->y, j, n, common ? K(affine_common)(s, h, j, n, layer) : K(affine)(s, h, j, n), false, s->stream_y);
+  K(put)(s->y, j, n, K(affine)(s, V(mul)(v, r), j, n), false, s->stream_y);
 }
 
-INLINE void K(apply_segment)(const K(segment) * s, K(statistic) st, bool layer, bool residual, bool scaled, bool common) {
+INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
+  const K(segment) s = *given; /* a copy that no store can change: its members stay in registers */
   VEC r = V(set)(st.r), mean = V(set)(st.mean);
-  int64_t j = 0, width = s->width;
-  for (; j + LANES <= width; j += LANES) {
-    if (s->ahead) vec_prefetch(s->src.x + s->ahead + j * T_SIZE);
-    K(apply_vector)(s, r, mean, j, LANES, layer, residual, scaled, common);
-  }
-  if (j < width) K(apply_vector)(s, r, mean, j, (int)(width - j), layer, residual, scaled, common);
+  int64_t j = 0, width = s.width;
+  for (; j + LANES <= width; j += LANES)
+    K(apply_vector)(&s, r, mean, j, LANES, layer, scaled);
+  if (j < width) K(apply_vector)(&s, r, mean, j, (int)(width - j), layer, scaled);
+}
+
+NOINLINE void K(apply_any)(const K(segment) * s, K(statistic) st, bool layer) {
+  K(apply_segment)(s, st, layer, false);
 }
 
 NOINLINE void K(apply_scaled)(const K(segment) * s, K(statistic) st, bool layer) {
-  K(apply_segment)(s, st, layer, s->src.residual != NULL, true, false);
-}
-
-static bool K(forward_is_common)(const rms_forward_job *job) {
-  return job->lay.rounding == RMS_ROUND_AFTER_WEIGHT && job->lay.weight &&
-         (job->bias != NULL) == (job->lay.kind == RMS_KIND_LAYER);
+  K(apply_segment)(s, st, layer, true);
 }
 
 static void K(save_statistic)(const rms_forward_job *job, int64_t segment, K(statistic) st) {
@@ -106,41 +96,22 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   s->stream_residual = job->stream_residual;
 }
 
-INLINE void K(forward_loop)(const rms_forward_job *job, int64_t first, int64_t last, bool layer, bool residual) {
+/* One segment in full generality. */
+NOINLINE void K(forward_segment)(const rms_forward_job *job, const rms_cursor *at, int64_t i) {
   const rms_layout *lay = &job->lay;
-  bool common = K(forward_is_common)(job);
-  rms_cursor at = rms_cursor_at(lay, first);
-  for (int64_t i = first; i < last; i++) {
-    K(segment) s;
-    K(statistic) st;
-    K(open_segment)(job, &at, &s);
-    rms_cursor_next(&at, lay);
-    s.ahead = job->fetch_ahead && i + 1 < last ? rms_segment(&job->x, &at, lay, T_SIZE) - s.src.x : 0;
-    if (job->stats_in)
-      st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
-    else
-      st = K(statistic_of)(lay, &s.src, layer, residual);
-    if (job->rstd || job->mean) K(save_statistic)(job, i, st);
-    if (__builtin_expect(st.e != 0, 0))
-      K(apply_scaled)(&s, st, layer);
-    else if (common)
-      K(apply_segment)(&s, st, layer, residual, false, true);
-    else
-      K(apply_segment)(&s, st, layer, residual, false, false);
-  }
-  if (job->stream_y || job->stream_residual) vec_stream_fence();
-}
-
-static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {
-  bool layer = job->lay.kind == RMS_KIND_LAYER, residual = job->residual.data != NULL;
-  if (layer && residual)
-    K(forward_loop)(job, first, last, true, true);
-  else if (layer)
-    K(forward_loop)(job, first, last, true, false);
-  else if (residual)
-    K(forward_loop)(job, first, last, false, true);
+  bool layer = lay->kind == RMS_KIND_LAYER;
+  K(segment) s;
+  K(statistic) st;
+  K(open_segment)(job, at, &s);
+  if (job->stats_in)
+    st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
   else
-    K(forward_loop)(job, first, last, false, false);
+    st = K(finish)(lay, K(moment_of)(lay, &s.src), (REAL)lay->k);
+  if (job->rstd || job->mean) K(save_statistic)(job, i, st);
+  if (st.e)
+    K(apply_scaled)(&s, st, layer);
+  else
+    K(apply_any)(&s, st, layer);
 }
 
 static void K_(rms_stats, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * First part of the kernel template: its parameters. The template (real.h, statistic.h, forward.h, backward.h) is included
+ * First part of the kernel template: its parameters. The template (the files named in template.h) is included
  * once per data type by instantiate.h, after the virtual vector vec/NAME.h:
  *
  *   T        the data type: RMS_F32, RMS_F64, RMS_BF16 or RMS_F16

@@ -80,18 +80,52 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bo
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
-  char x[256], r[256];
   int64_t j = 0;
-  for (int64_t left = k; left > 0; left -= K(BLOCK), j += K(BLOCK)) {
-    if (left < K(BLOCK)) {
-      int64_t x_size = s->x_is_f32 ? 4 : T_SIZE, r_size = s->residual_is_f32 ? 4 : T_SIZE;
-      at.x = K(pad)(x, s->x + j * x_size, left, x_size);
-      if (residual) at.residual = K(pad)(r, s->residual + j * r_size, left, r_size);
-      j = 0;
-    }
-    acc = K(add_block)(acc, &at, j, left, m, what, centred, residual, scaled);
+  for (; j + K(BLOCK) <= k; j += K(BLOCK))
+    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what, centred, residual, scaled);
+  if (j < k) {
+    char x[256], r[256];
+    int64_t x_size = s->x_is_f32 ? 4 : T_SIZE, r_size = s->residual_is_f32 ? 4 : T_SIZE;
+    at.x = K(pad)(x, s->x + j * x_size, k - j, x_size);
+    if (residual) at.residual = K(pad)(r, s->residual + j * r_size, k - j, r_size);
+    acc = K(add_block)(acc, &at, 0, k - j, m, what, centred, residual, scaled);
   }
   return K(sum_lanes)(acc);
+}
+
+/* Each loop that decides the speed is a function of its own: registers are allocated for it alone. */
+
+INLINE K(source) K(plain_source)(const char *x) {
+  K(source) s = {x, NULL, false, false, 1, 1};
+  return s;
+}
+
+NOINLINE REAL K(sum_plain)(const char *x, int64_t k) {
+  K(source) s = K(plain_source)(x);
+  return K(sum_first)(&s, k, 0, K(SUM), false, false, false);
+}
+
+NOINLINE REAL K(squares_plain)(const char *x, int64_t k) {
+  K(source) s = K(plain_source)(x);
+  return K(sum_first)(&s, k, 0, K(SQUARES), false, false, false);
+}
+
+NOINLINE REAL K(centred_plain)(const char *x, int64_t k, REAL mean) {
+  K(source) s = K(plain_source)(x);
+  return K(sum_first)(&s, k, mean, K(SQUARES), true, false, false);
+}
+
+NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
+  return K(sum_first)(s, k, 0, K(SQUARES), false, true, false);
+}
+
+/* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
+NOINLINE REAL K(sum_any)(const K(source) * s, int64_t k) {
+  return K(sum_first)(s, k, 0, K(SUM), false, s->residual != NULL, true);
+}
+
+NOINLINE REAL K(squares_any)(const K(source) * s, int64_t k, REAL mean) {
+  return K(sum_first)(s, k, mean, K(SQUARES), true, s->residual != NULL, true);
 }
 
 static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
@@ -101,7 +135,7 @@ static void K(gather)(char *to, const char *from, const int64_t *indices, int64_
 }
 
 /* The sum of squares over k listed elements: the i-th of the list counts as element i. */
-NOINLINE REAL K(sum_listed)(const K(source) * s, const int64_t *indices, int64_t k, bool residual, bool scaled) {
+NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int64_t k) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) packed = *s;
@@ -111,8 +145,8 @@ NOINLINE REAL K(sum_listed)(const K(source) * s, const int64_t *indices, int64_t
   for (int64_t i = 0; i < k; i += K(BLOCK)) {
     int64_t count = k - i < K(BLOCK) ? k - i : K(BLOCK);
     K(gather)(x, s->x, indices + i, count, s->x_is_f32 ? 4 : T_SIZE);
-    if (residual) K(gather)(r, s->residual, indices + i, count, s->residual_is_f32 ? 4 : T_SIZE);
-    acc = K(add_block)(acc, &packed, 0, count, zero, K(SQUARES), false, residual, scaled);
+    if (s->residual) K(gather)(r, s->residual, indices + i, count, s->residual_is_f32 ? 4 : T_SIZE);
+    acc = K(add_block)(acc, &packed, 0, count, zero, K(SQUARES), false, s->residual != NULL, true);
   }
   return K(sum_lanes)(acc);
 }
@@ -124,15 +158,26 @@ typedef struct {
   int e;
 } K(moment);
 
-INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s, bool layer, bool residual, bool scaled) {
+NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0};
-  if (layer) {
-    m.mean = K(sum_first)(s, lay->k, 0, K(SUM), false, residual, scaled) / (REAL)lay->k;
-    m.sum = K(sum_first)(s, lay->k, m.mean, K(SQUARES), true, residual, scaled);
-  } else if (lay->indices) {
-    m.sum = K(sum_listed)(s, lay->indices, lay->k, residual, scaled);
+  if (lay->indices) {
+    m.sum = K(squares_listed)(s, lay->indices, lay->k);
   } else {
-    m.sum = K(sum_first)(s, lay->k, 0, K(SQUARES), false, residual, scaled);
+    if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
+    m.sum = K(squares_any)(s, lay->k, m.mean);
+  }
+  return m;
+}
+
+INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
+  K(moment) m = {0, 0, 0};
+  bool plain = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
+  if (lay->indices || (!plain && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
+  if (layer) {
+    m.mean = K(sum_plain)(s->x, lay->k) / (REAL)lay->k;
+    m.sum = K(centred_plain)(s->x, lay->k, m.mean);
+  } else {
+    m.sum = plain ? K(squares_plain)(s->x, lay->k) : K(squares_residual)(s, lay->k);
   }
   return m;
 }
@@ -144,12 +189,27 @@ static int K(exponent)(REAL a) {
   return e - 1;
 }
 
-/* The largest e for which eps stays of the order of 1 when the segment is scaled by 2^e. */
+/* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
 static int K(eps_limit)(const rms_layout *lay) {
-  if (lay->eps == 0) return 4096;
   int e;
+  if (lay->eps == 0) return 4096;
   (void)frexp(lay->eps, &e);
-  return lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
+  e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
+  return e > 0 ? e : 0;
+}
+
+/* The exponent for a segment whose mean square and mean, times 4^e and 2^e, are these: it brings the mean square, or where
+ * that vanished the mean, to the order of one. It depends on the statistic alone, so that a row whose statistic was taken
+ * elsewhere is scaled alike. */
+static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
+  int exponent, limit = K(eps_limit)(lay);
+  if (mean_square == 0 && lay->eps == 0) return 0;
+  (void)frexp(mean_square > 0 ? mean_square : mean, &exponent);
+  if (mean_square > 0)
+    e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
+  else
+    e = mean == 0 ? limit : e - exponent;
+  return e < limit ? e : limit;
 }
 
 static void K(set_scale)(K(source) * s, int e) {
@@ -188,8 +248,11 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   int e = -K(exponent)(most), limit = K(eps_limit)(lay);
   if (e > limit) e = limit;
   K(set_scale)(s, e);
-  K(moment) m = K(measure)(lay, s, lay->kind == RMS_KIND_LAYER, s->residual != NULL, true);
-  m.e = e;
+  K(moment) m = K(measure_any)(lay, s);
+  m.e = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
+  m.sum = (REAL)ldexp((double)m.sum, 2 * (m.e - e));
+  m.mean = (REAL)ldexp((double)m.mean, m.e - e);
+  K(set_scale)(s, m.e);
   return m;
 }
 
@@ -197,12 +260,12 @@ INLINE bool K(in_range)(REAL sum) {
   return sum >= TINY && sum <= REAL_MAX;
 }
 
-/* The moment where speed does not matter. s->up1 and up2 are set if its e is not 0. */
-NOINLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
+/* s->up1 and up2 are set if the moment's e is not 0. */
+INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
   K(moment) m = {0, 0, 0};
   if (lay->k == 0) return m;
-  m = K(measure)(lay, s, lay->kind == RMS_KIND_LAYER, s->residual != NULL, false);
-  return K(in_range)(m.sum) ? m : K(measure_scaled)(lay, s, m);
+  m = K(measure)(lay, s);
+  return __builtin_expect(K(in_range)(m.sum), 1) ? m : K(measure_scaled)(lay, s, m);
 }
 
 /* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). */
@@ -226,12 +289,6 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
   return st;
 }
 
-INLINE K(statistic) K(statistic_of)(const rms_layout *lay, K(source) * s, bool layer, bool residual) {
-  K(moment) m = K(measure)(lay, s, layer, residual, false);
-  if (__builtin_expect(!K(in_range)(m.sum), 0)) m = K(measure_scaled)(lay, s, m);
-  return K(finish)(lay, m, (REAL)lay->k);
-}
-
 /* ---- the public form of a statistic, for rows that are sharded ---- */
 
 static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
@@ -242,11 +299,8 @@ static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
   K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
-  if ((forced || !K(in_range)(m.sum)) && in->m2 > 0 && in->m2 <= 1.7976931348623157e308) {
-    int e, limit = K(eps_limit)(lay);
-    (void)frexp(in->m2 / in->count, &e);
-    e = -(e / 2);
-    m.e = e < limit ? e : limit;
+  if ((forced || !K(in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
+    m.e = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
     m.sum = (REAL)ldexp(in->m2, 2 * m.e);
     m.mean = (REAL)ldexp(in->mean, m.e);
     K(set_scale)(s, m.e);

@@ -17,6 +17,11 @@ typedef struct {
   __m256d lo, hi;
 } vd;
 
+/* Keeps the compiler from swapping the halves of a line: write-combining buffers want them in ascending order. */
+static inline __attribute__((always_inline)) void vec_in_order(void) {
+  __asm__ volatile("" ::: "memory");
+}
+
 static inline int vf_lane(int element, int eo) {
   return eo ? (element & 1) * 8 + element / 2 : element;
 }
@@ -48,9 +53,14 @@ static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
   return eo ? r : vf_interleave(r);
 }
 
-static inline __m256i vf_bf16_round_bits(__m256 a) {
+/* Right for all numbers, and for NaNs whose low half is zero. */
+static inline __m256i vf_bf16_round_clean(__m256 a) {
   __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-  __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+}
+
+static inline __m256i vf_bf16_round_bits(__m256 a) {
+  __m256i u = _mm256_castps_si256(a), rounded = vf_bf16_round_clean(a);
   __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
   __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
   return _mm256_blendv_epi8(rounded, quiet, nan);
@@ -114,9 +124,25 @@ static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
   if (type == RMS_F32) {
     if (eo) a = vf_interleave(a);
     _mm256_stream_ps((float *)p, a.lo);
+    vec_in_order();
     _mm256_stream_ps((float *)p + 8, a.hi);
+    vec_in_order();
   } else {
     _mm256_stream_si256((__m256i *)p, vf_to_bits16(a, type, eo));
+  }
+}
+
+static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (type == RMS_BF16 && eo) {
+    __m256i h = _mm256_blend_epi16(_mm256_srli_epi32(vf_bf16_round_clean(a.lo), 16), vf_bf16_round_clean(a.hi), 0xaa);
+    if (stream)
+      _mm256_stream_si256((__m256i *)p, h);
+    else
+      _mm256_storeu_si256((__m256i *)p, h);
+  } else if (stream) {
+    vf_stream(p, a, type, eo);
+  } else {
+    vf_store(p, a, type, eo);
   }
 }
 
@@ -234,7 +260,9 @@ static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
   (void)type;
   (void)eo;
   _mm256_stream_pd((double *)p, a.lo);
+  vec_in_order();
   _mm256_stream_pd((double *)p + 4, a.hi);
+  vec_in_order();
 }
 
 static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
@@ -242,6 +270,13 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   (void)eo;
   _mm256_maskstore_pd((double *)p, vd_mask4(n), a.lo);
   if (n > 4) _mm256_maskstore_pd((double *)p + 4, vd_mask4(n - 4), a.hi);
+}
+
+static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vd_stream(p, a, type, eo);
+  else
+    vd_store(p, a, type, eo);
 }
 
 static inline vd vd_round(vd a, rms_dtype type) {
@@ -284,8 +319,9 @@ static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 
-static inline void vec_prefetch(const void *p) {
-  _mm_prefetch((const char *)p, _MM_HINT_T0);
+/* always_inline: gcc takes the plain function for one without effect and drops the call. */
+static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 static inline void vec_stream_fence(void) {

@@ -78,6 +78,13 @@ static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
     _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits16(a, type));
 }
 
+static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vf_stream(p, a, type, eo);
+  else
+    vf_store(p, a, type, eo);
+}
+
 static inline vf vf_round(vf a, rms_dtype type) {
   if (type == RMS_BF16)
     return _mm512_castsi512_ps(_mm512_and_si512(vf_bf16_round_bits(a), _mm512_set1_epi32((int)0xffff0000u)));
@@ -152,6 +159,13 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   _mm512_mask_storeu_pd(p, (__mmask8)vf_mask(n), a);
 }
 
+static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vd_stream(p, a, type, eo);
+  else
+    vd_store(p, a, type, eo);
+}
+
 static inline vd vd_round(vd a, rms_dtype type) {
   (void)type;
   return a;
@@ -186,8 +200,9 @@ static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 
-static inline void vec_prefetch(const void *p) {
-  _mm_prefetch((const char *)p, _MM_HINT_T0);
+/* always_inline: gcc takes the plain function for one without effect and drops the call. */
+static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 static inline void vec_stream_fence(void) {

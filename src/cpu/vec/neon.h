@@ -91,6 +91,13 @@ static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
   memcpy(p, bytes, (size_t)n * (type == RMS_F32 ? 4 : 2));
 }
 
+static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vf_stream(p, a, type, eo);
+  else
+    vf_store(p, a, type, eo);
+}
+
 static inline vf vf_round(vf a, rms_dtype type) {
   if (type == RMS_F32) return a;
   vf r = {vf_widen4(vf_narrow4(a.q0, type), type), vf_widen4(vf_narrow4(a.q1, type), type),
@@ -183,6 +190,13 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   memcpy(p, bytes, (size_t)n * 8);
 }
 
+static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vd_stream(p, a, type, eo);
+  else
+    vd_store(p, a, type, eo);
+}
+
 static inline vd vd_round(vd a, rms_dtype type) {
   (void)type;
   return a;
@@ -222,7 +236,7 @@ static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   return vgetq_lane_f64(pair, 0) + vgetq_lane_f64(pair, 1);
 }
 
-static inline void vec_prefetch(const void *p) {
+static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);
 }
 

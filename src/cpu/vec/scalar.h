@@ -81,6 +81,13 @@ static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
   vf_store_n(p, a, 16, type, eo);
 }
 
+static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vf_stream(p, a, type, eo);
+  else
+    vf_store(p, a, type, eo);
+}
+
 static VEC_CALL vf vf_round(vf a, rms_dtype type) {
   char narrow[4];
   for (int i = 0; i < 16; i++) {
@@ -175,6 +182,13 @@ static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
   vd_store_n(p, a, 8, type, eo);
 }
 
+static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
+  if (stream)
+    vd_stream(p, a, type, eo);
+  else
+    vd_store(p, a, type, eo);
+}
+
 static inline vd vd_round(vd a, rms_dtype type) {
   (void)type;
   return a;
@@ -220,7 +234,7 @@ static VEC_CALL double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   return s.v[0];
 }
 
-static inline void vec_prefetch(const void *p) {
+static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;
 }
 
