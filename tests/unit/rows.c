@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Zero rows, absent pieces, statistics of zero: calls that are legal and easily wrong. */
+#include "call.h"
 #include "world.h"
 
 #include <math.h>
@@ -152,6 +153,37 @@ static void spoiled_row(void) {
     }
 }
 
+/* A backward whose x is a residual sum kept in f32 gives the bits of one whose x is in the data type, for the same
+ * values. */
+static void sum_in_f32(void) {
+  for (int kind = 0; kind < 2; kind++)
+    for (int extra = 0; extra < 2; extra++) {
+      world *w = w_fresh();
+      uint16_t narrow[W_ELEMENTS];
+      uint32_t wide[W_ELEMENTS];
+      t_fill(narrow, RMS_BF16, W_ELEMENTS, T_NORMAL, t_seed(), 1, 0);
+      for (int i = 0; i < W_ELEMENTS; i++)
+        wide[i] = (uint32_t)narrow[i] << 16;
+      double dx[W_ELEMENTS], dweight[W_ELEMENTS];
+      for (int sum = 0; sum < 2; sum++) {
+        w->spec.kind = (rms_kind)kind;
+        w->spec.dtype = RMS_BF16;
+        w->spec.residual_dtype = sum ? RMS_F32 : RMS_BF16;
+        t_fill(w->dy, RMS_BF16, W_ELEMENTS, T_NORMAL, t_seed(), 2, 0);
+        memcpy(w->x, sum ? (void *)wide : (void *)narrow, sum ? sizeof wide : sizeof narrow);
+        w->backward.x_is_sum = sum;
+        w->backward.dresidual.data = w->backward.dresidual_out.data = NULL;
+        if (kind == RMS_KIND_RMS && !extra) w->backward.dbias = NULL;
+        w_expect(w, W_BACKWARD, RMS_OK);
+        t_context("kind=%d extra=%d", kind, extra);
+        if (sum) T_EQ_BYTES(dx, w->dx, W_ELEMENTS * 2);
+        if (sum) T_EQ_BYTES(dweight, w->dweight, W_COLS * 4);
+        memcpy(dx, w->dx, sizeof dx);
+        memcpy(dweight, w->dweight, sizeof dweight);
+      }
+    }
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"zero_rows_write_nothing", zero_rows_write_nothing},
                                  {"zero_rows_are_checked", zero_rows_are_checked},
@@ -159,6 +191,7 @@ int main(int argc, char **argv) {
                                  {"inner_zero", inner_zero},
                                  {"optional_outputs", optional_outputs},
                                  {"statistic_of_zero", statistic_of_zero},
-                                 {"spoiled_row", spoiled_row}};
+                                 {"spoiled_row", spoiled_row},
+                                 {"sum_in_f32", sum_in_f32}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
