@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * rms_backward and the two halves of it. dx is independent row by row; dweight and dbias are sums over rows, which are cut
- * into chunks by the shape alone: each chunk sums its rows into its own part of the workspace, then the chunks are added in
- * order. So the bits do not depend on who runs what when. */
+ * rms_backward and the two halves of it. dx is independent row by row; dweight and dbias are sums over rows, which are
+ * cut into chunks by the shape alone: each chunk sums its rows into its own part of the workspace, then the chunks are
+ * added in order. So the bits do not depend on who runs what when. */
 #include <string.h>
 #include "../cpu/convert.h"
 #include "check.h"
@@ -17,7 +17,7 @@ static const int64_t most_workspace = (int64_t)256 << 20; /* fewer chunks for ve
 
 typedef struct {
   int64_t rows, chunks;
-  int64_t pitch, elements;  /* of one piece; of all pieces of dweight       */
+  int64_t pitch, elements;   /* of one piece; of all pieces of dweight       */
   int64_t real, chunk_bytes; /* size of the arithmetic type; of one chunk   */
 } sums_plan;
 
@@ -107,10 +107,18 @@ static double read_gradient(const char *p, int64_t i, rms_dtype type) {
   float f;
   double d;
   switch (type) {
-  case RMS_F32: memcpy(&f, p + 4 * i, 4); return (double)f;
-  case RMS_F64: memcpy(&d, p + 8 * i, 8); return d;
-  case RMS_BF16: memcpy(&h, p + 2 * i, 2); return (double)rms_f32_from_bf16(h);
-  default: memcpy(&h, p + 2 * i, 2); return (double)rms_f32_from_f16(h);
+  case RMS_F32:
+    memcpy(&f, p + 4 * i, 4);
+    return (double)f;
+  case RMS_F64:
+    memcpy(&d, p + 8 * i, 8);
+    return d;
+  case RMS_BF16:
+    memcpy(&h, p + 2 * i, 2);
+    return (double)rms_f32_from_bf16(h);
+  default:
+    memcpy(&h, p + 2 * i, 2);
+    return (double)rms_f32_from_f16(h);
   }
 }
 
@@ -118,10 +126,18 @@ static void write_gradient(char *p, int64_t i, rms_dtype type, double value) {
   uint16_t h;
   float f = (float)value;
   switch (type) {
-  case RMS_F32: memcpy(p + 4 * i, &f, 4); return;
-  case RMS_F64: memcpy(p + 8 * i, &value, 8); return;
-  case RMS_BF16: h = rms_bf16_from_f32(rms_f32_odd_from_f64(value)); break;
-  default: h = rms_f16_from_f32(rms_f32_odd_from_f64(value)); break;
+  case RMS_F32:
+    memcpy(p + 4 * i, &f, 4);
+    return;
+  case RMS_F64:
+    memcpy(p + 8 * i, &value, 8);
+    return;
+  case RMS_BF16:
+    h = rms_bf16_from_f32(rms_f32_odd_from_f64(value));
+    break;
+  default:
+    h = rms_f16_from_f32(rms_f32_odd_from_f64(value));
+    break;
   }
   memcpy(p + 2 * i, &h, 2);
 }

@@ -93,8 +93,8 @@ static int mul_overflows(int64_t a, int64_t b, int64_t *out) {
   return __builtin_mul_overflow(a, b, out);
 }
 
-static rms_status resolve_given(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride, int64_t size,
-                          tensor *t) {
+static rms_status resolve_given(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride,
+                                int64_t size, tensor *t) {
   int64_t inner_span, outer_span;
   t->rows.data = (char *)(uintptr_t)data;
   t->span = 0;
@@ -174,9 +174,15 @@ typedef struct {
   int64_t bytes;
 } array;
 
+static void list(array *arrays, int *count, const void *data, int64_t bytes) {
+  if (!data) return;
+  arrays[*count].data = data;
+  arrays[(*count)++].bytes = bytes;
+}
+
 static int array_clash(const void *out, int64_t bytes, const array *others, int count) {
-  for (int i = 0; out && i < count; i++)
-    if (others[i].data && spans_touch(out, bytes, others[i].data, others[i].bytes)) return 1;
+  for (int i = 0; i < count; i++)
+    if (spans_touch(out, bytes, others[i].data, others[i].bytes)) return 1;
   return 0;
 }
 
@@ -195,9 +201,9 @@ static rms_status check_alias(const shape *n, const tensor *inputs, int input_co
     if (array_clash(out->rows.data, out->span, out_arrays, out_count)) return RMS_E_ALIAS;
   }
   for (int o = 0; o < out_count; o++) {
-    if (!out_arrays[o].data) continue;
     for (int i = 0; i < input_count; i++)
-      if (inputs[i].rows.data && spans_touch(out_arrays[o].data, out_arrays[o].bytes, inputs[i].rows.data, inputs[i].span))
+      if (inputs[i].rows.data &&
+          spans_touch(out_arrays[o].data, out_arrays[o].bytes, inputs[i].rows.data, inputs[i].span))
         return RMS_E_ALIAS;
     if (array_clash(out_arrays[o].data, out_arrays[o].bytes, in_arrays, in_count)) return RMS_E_ALIAS;
     if (array_clash(out_arrays[o].data, out_arrays[o].bytes, out_arrays + o + 1, out_count - o - 1)) return RMS_E_ALIAS;
@@ -233,12 +239,6 @@ static void place_weight(const rms_spec *spec, const void *weight, rms_layout *l
     if (status_) return status_;                                                                                       \
   } while (0)
 
-/* The index list is an argument like any other, where it is in the same memory. */
-static array index_array(const rms_spec *spec) {
-  array a = {spec->indices, spec->indices ? spec->partial * (int64_t)sizeof(int64_t) : 0};
-  return a;
-}
-
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
                              rms_stat *stats_out, rms_forward_job *job, int64_t *segments) {
   shape n;
@@ -259,7 +259,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   int64_t weight_bytes = weights * size_of(spec->weight_dtype);
   tensor in[2], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
   TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, size, &in[0]));
-  TRY(resolve(&n, args->residual.data, args->residual.outer_stride, args->residual.inner_stride, residual_size, &in[1]));
+  TRY(resolve(&n, args->residual.data, args->residual.outer_stride, args->residual.inner_stride, residual_size,
+              &in[1]));
   if (!stats) {
     const rms_view *y = &args->y, *r = &args->residual_out;
     TRY(resolve(&n, y->data, y->outer_stride, y->inner_stride, size, &out[0]));
@@ -267,10 +268,17 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   }
   if (n.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
-    array given[4] = {{args->weight, weight_bytes}, {args->bias, weight_bytes}, index_array(spec), {stats_in, split_bytes}};
-    array made[3] = {{stats ? NULL : args->rstd, stat_bytes}, {stats ? NULL : args->mean, stat_bytes},
-                     {stats_out, split_bytes}};
-    TRY(check_alias(&n, in, 2, out, 2, given, 4, made, 3));
+    array given[4], made[3];
+    int givens = 0, mades = 0;
+    list(given, &givens, args->weight, weight_bytes);
+    list(given, &givens, args->bias, weight_bytes);
+    list(given, &givens, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
+    list(given, &givens, stats_in, split_bytes);
+    list(made, &mades, stats ? NULL : args->rstd, stat_bytes);
+    list(made, &mades, stats ? NULL : args->mean, stat_bytes);
+    list(made, &mades, stats_out, split_bytes);
+    TRY(check_alias(&n, in, args->residual.data ? 2 : 1, out, args->residual_out.data ? 2 : 1, given, givens, made,
+                    mades));
   }
   place_weight(spec, args->weight, &job->lay, n.inner);
   job->x = in[0].rows;
@@ -318,7 +326,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(resolve(&n, args->dy.data, args->dy.outer_stride, args->dy.inner_stride, size, &in[0]));
   TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, args->x_is_sum ? residual_size : size,
               &in[1]));
-  TRY(resolve(&n, args->dresidual.data, args->dresidual.outer_stride, args->dresidual.inner_stride, residual_size, &in[2]));
+  TRY(resolve(&n, args->dresidual.data, args->dresidual.outer_stride, args->dresidual.inner_stride, residual_size,
+              &in[2]));
   if (!stats) {
     const rms_view *dx = &args->dx, *r = &args->dresidual_out;
     TRY(resolve(&n, dx->data, dx->outer_stride, dx->inner_stride, size, &out[0]));
@@ -326,20 +335,23 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   }
   int wants_sums = !stats && (args->dweight || args->dbias), split = flags & RMS_CHECK_SPLIT;
   int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat), sums_bytes = *segments * (int64_t)sizeof(rms_grad_sum);
-  array given[6] = {{args->weight, weights * size_of(spec->weight_dtype)},
-                    {split ? NULL : args->rstd, stat_bytes},
-                    {split ? NULL : args->mean, stat_bytes},
-                    index_array(spec),
-                    {stats_in, split_bytes},
-                    {sums_in, sums_bytes}};
-  array made[4] = {{stats ? NULL : args->dweight, grad_bytes},
-                   {stats ? NULL : args->dbias, grad_bytes},
-                   {wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes},
-                   {sums_out, sums_bytes}};
-  if (n.outer > 0)
-    TRY(check_alias(&n, in, 3, out, 2, given, 6, made, 4));
-  else if (array_clash(made[0].data, grad_bytes, made + 1, 1))
+  array given[6], made[4];
+  int givens = 0, mades = 0;
+  list(given, &givens, args->weight, weights * size_of(spec->weight_dtype));
+  list(given, &givens, split ? NULL : args->rstd, stat_bytes);
+  list(given, &givens, split ? NULL : args->mean, stat_bytes);
+  list(given, &givens, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
+  list(given, &givens, stats_in, split_bytes);
+  list(given, &givens, sums_in, sums_bytes);
+  list(made, &mades, stats ? NULL : args->dweight, grad_bytes);
+  list(made, &mades, stats ? NULL : args->dbias, grad_bytes);
+  if (n.outer > 0) {
+    list(made, &mades, wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes);
+    list(made, &mades, sums_out, sums_bytes);
+    TRY(check_alias(&n, in, 3, out, 2, given, givens, made, mades));
+  } else if (mades == 2 && array_clash(made[0].data, grad_bytes, made + 1, 1)) {
     return RMS_E_ALIAS;
+  }
   place_weight(spec, args->weight, &job->lay, n.inner);
   job->dy = in[0].rows;
   job->x = in[1].rows;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Argument checking, first and complete: turns a public call into a job that kernels can trust. Used by the CPU and the CUDA
- * entry points. Nothing is written, no data is read (but the index list, where it is on this side). */
+ * Argument checking, first and complete: turns a public call into a job that kernels can trust. Used by the CPU and the
+ * CUDA entry points. Nothing is written, no data is read (but the index list, where it is on this side). */
 #ifndef RMS_CORE_CHECK_H
 #define RMS_CORE_CHECK_H
 
@@ -10,9 +10,9 @@
 
 /* Which function the arguments are for. */
 enum {
-  RMS_CHECK_SPLIT = 1,    /* partial may be RMS_PARTIAL_NONE                       */
-  RMS_CHECK_STATS = 2,    /* outputs of the arguments are ignored                  */
-  RMS_CHECK_DEVICE = 4,   /* pointers are on a device: the index list is not read  */
+  RMS_CHECK_SPLIT = 1,  /* partial may be RMS_PARTIAL_NONE                       */
+  RMS_CHECK_STATS = 2,  /* outputs of the arguments are ignored                  */
+  RMS_CHECK_DEVICE = 4, /* pointers are on a device: the index list is not read  */
 };
 
 /* The spec alone; fills the layout (strides and pointers excepted). */

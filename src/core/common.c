@@ -14,7 +14,8 @@ const char *rms_version(void) {
 const char *rms_status_string(rms_status status) {
   switch (status) {
 #define CASE(name, number, message)                                                                                    \
-  case name: return message;
+  case name:                                                                                                           \
+    return message;
     RMS_STATUS_LIST(CASE)
 #undef CASE
   }
@@ -23,10 +24,13 @@ const char *rms_status_string(rms_status status) {
 
 size_t rms_dtype_size(rms_dtype dtype) {
   switch (dtype) {
-  case RMS_F32: return 4;
-  case RMS_F64: return 8;
+  case RMS_F32:
+    return 4;
+  case RMS_F64:
+    return 8;
   case RMS_BF16:
-  case RMS_F16: return 2;
+  case RMS_F16:
+    return 2;
   }
   return 0;
 }

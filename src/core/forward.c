@@ -31,9 +31,10 @@ static void choose_stores(const rms_spec *spec, rms_forward_job *job, int64_t se
   int64_t residual_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->residual_dtype);
   const rms_rows *y = &job->y, *r = &job->residual_out;
   job->fetch_ahead = true;
-  job->stream_y = rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) && !rms_same_rows(y, &job->residual);
-  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) &&
-                         !rms_same_rows(r, &job->residual);
+  job->stream_y =
+      rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) && !rms_same_rows(y, &job->residual);
+  job->stream_residual =
+      rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -56,7 +57,8 @@ rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const
   return forward(spec, args, 0, NULL, NULL, executor);
 }
 
-rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats, const rms_executor *executor) {
+rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
+                     const rms_executor *executor) {
   if (!stats) return RMS_E_ARGUMENT;
   return forward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, NULL, stats, executor);
 }

@@ -16,7 +16,8 @@
 static const struct {
   const rms_kernels *kernels;
   int (*usable)(void);
-} tables[] = { /* best last */
+} tables[] = {
+    /* best last */
     {&rms_kernels_scalar, rms_cpu_any},
 #ifdef RMS_WITH_AVX2
     {&rms_kernels_avx2, rms_cpu_has_avx2},

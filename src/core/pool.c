@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A plain pool of threads. Workers sleep between calls; within one call all threads, the caller's too, take the next task
- * number from a shared counter until none is left. */
+ * A plain pool of threads. Workers sleep between calls; within one call all threads, the caller's too, take the next
+ * task number from a shared counter until none is left. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the entry points share: the active kernels, running a job's segments on the executor, and when to bypass the caches. */
+ * What the entry points share: the active kernels, running a job's segments on the executor, and when to bypass the
+ * caches. */
 #ifndef RMS_CORE_RUN_H
 #define RMS_CORE_RUN_H
 
@@ -12,8 +13,8 @@ const rms_kernels *rms_active_kernels(void);
 /* Work below this stays on the calling thread: handing it over costs more. */
 enum { RMS_SERIAL_BYTES = 256 * 1024 };
 
-/* Calls run(arg, first, last) over 0..count-1 in blocks that depend on count and bytes_each alone; all in one on the calling
- * thread where there is no executor or too little to do. */
+/* Calls run(arg, first, last) over 0..count-1 in blocks that depend on count and bytes_each alone; all in one on the
+ * calling thread where there is no executor or too little to do. */
 void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
                     void (*run)(const void *arg, int64_t first, int64_t last), const void *arg);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the entry points (src/core) hand to the kernels (src/cpu/kernels): jobs that are already checked, with strides in
- * bytes, and one table of functions per instruction set.
+ * What the entry points (src/core) hand to the kernels (src/cpu/kernels): jobs that are already checked, with strides
+ * in bytes, and one table of functions per instruction set.
  *
  * Kernels walk segments: one group of one row. Segment s belongs to row s / groups, row r to outer index r / inner. */
 #ifndef RMS_CPU_KERNELS_H
@@ -27,11 +27,11 @@ typedef struct {
   rms_kind kind;
   rms_eps_place eps_place;
   rms_rounding rounding;
-  bool weight_is_f32;     /* weight and bias are f32 and the data is not                  */
-  bool residual_is_f32;   /* the residual tensors are f32 and the data is not             */
+  bool weight_is_f32;   /* weight and bias are f32 and the data is not                  */
+  bool residual_is_f32; /* the residual tensors are f32 and the data is not             */
   const char *weight;
-  int64_t weight_inner;   /* bytes from one inner index's weights to the next; 0: shared  */
-  bool per_inner;         /* weight, bias and their gradients differ by inner index       */
+  int64_t weight_inner; /* bytes from one inner index's weights to the next; 0: shared  */
+  bool per_inner;       /* weight, bias and their gradients differ by inner index       */
 } rms_layout;
 
 typedef struct {
@@ -39,14 +39,14 @@ typedef struct {
   rms_rows x, residual, y, residual_out;
   const char *bias;
   void *rstd, *mean;
-  const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
-  rms_stat *stats_out;      /* stats: where they go                               */
-  bool fetch_ahead;         /* the data is past the caches: fetch the next row early */
+  const rms_stat *stats_in;       /* forward: given statistics; NULL: they are computed */
+  rms_stat *stats_out;            /* stats: where they go                               */
+  bool fetch_ahead;               /* the data is past the caches: fetch the next row early */
   bool stream_y, stream_residual; /* write past the caches                        */
 } rms_forward_job;
 
-/* Column sums of one chunk of rows. The current block of at most 64 rows is summed in the arithmetic type, in lane order,
- * and then added to the f64 totals in element order. Each (inner, group) piece takes `pitch` elements. */
+/* Column sums of one chunk of rows. The current block of at most 64 rows is summed in the arithmetic type, in lane
+ * order, and then added to the f64 totals in element order. Each (inner, group) piece takes `pitch` elements. */
 typedef struct {
   void *dweight_block, *dbias_block; /* NULL: not wanted */
   double *dweight_total, *dbias_total;
@@ -58,10 +58,10 @@ typedef struct {
   bool x_is_f32; /* x is a residual sum kept in f32 while the data is not */
   bool add_to_dx;
   const void *rstd, *mean;
-  const rms_stat *stats_in;    /* given statistics, else NULL                  */
-  const rms_grad_sum *sums_in; /* backward: given sums; NULL: they are computed */
-  rms_grad_sum *sums_out;      /* backward_stats: where they go                */
-  int64_t pitch; /* of rms_column_sums */
+  const rms_stat *stats_in;                     /* given statistics, else NULL                  */
+  const rms_grad_sum *sums_in;                  /* backward: given sums; NULL: they are computed */
+  rms_grad_sum *sums_out;                       /* backward_stats: where they go                */
+  int64_t pitch;                                /* of rms_column_sums */
   bool fetch_ahead, stream_dx, stream_residual; /* as in the forward */
 } rms_backward_job;
 

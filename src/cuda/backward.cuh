@@ -222,55 +222,63 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   const int64_t mine = share * teams + (teams > 1 ? threadIdx.x / (unsigned)team.threads : 0);
   const int64_t stride = job.shares * teams;
   const int rounds = (int)((job.slice_rows - share * teams + stride - 1) / stride); /* the same for all teams of the block */
-  Place at = {0, 0, slice % lay.groups};
   const bool per_inner = lay.weight_inner != 0 && lay.inner > 1;
-  auto place = [&](int round) -> bool {
-    int64_t row = mine + (int64_t)round * stride;
+  const bool even = lay.inner == 1 && lay.groups == 1; /* rows follow each other at one distance */
+  auto place = [&](int64_t row) -> Place {
+    Place at = {row, 0, slice % lay.groups};
     if (per_inner) {
-      at.outer = row;
       at.inner = slice / lay.groups;
-    } else if (lay.inner == 1) {
-      at.outer = row;
-    } else {
+    } else if (lay.inner > 1) {
       at.outer = row / lay.inner;
       at.inner = row - at.outer * lay.inner;
     }
-    return row < job.slice_rows;
+    return at;
   };
-  auto request = [&](int round, int stage) {
-    if (round < rounds) {
-      bool active = place(round);
+  auto start = [&](const Rows &rows, int64_t row, int size) -> char * {
+    if (even) return rows.data + row * rows.outer + part.first * size;
+    return segment_at(rows, lay, place(row), size) + part.first * size;
+  };
+  auto request = [&](int64_t row, bool wanted, int stage) {
+    if (wanted) {
+      const bool active = row < job.slice_rows;
+      const bool x_is_s = sizeof(S) == sizeof(T) || job.x_wide;
+      const int64_t in = active ? row : 0;
+      const char *x = start(job.x, in, x_is_s ? (int)sizeof(S) : (int)sizeof(T)), *dy = start(job.dy, in, sizeof(T));
+      const char *dresidual = job.dresidual.data ? start(job.dresidual, in, sizeof(S)) : nullptr;
       uint4 *cell = ring + stage * cells * threads;
 #pragma unroll
       for (int i = 0; i < NV; i++) {
-        int n = active ? part.count<V>(i) : 0, from = part.first + i * part.step;
-        if (sizeof(S) == sizeof(T) || job.x_wide)
-          fetch<ALIGNED, S, V>(cell + i * cells_x * threads, segment_at(job.x, lay, at, sizeof(S)) + from * (int)sizeof(S), n);
+        const int n = active ? part.count<V>(i) : 0, skip = i * part.step;
+        if (x_is_s)
+          fetch<ALIGNED, S, V>(cell + i * cells_x * threads, x + skip * (int)sizeof(S), n);
         else
-          fetch<ALIGNED, T, V>(cell + i * cells_x * threads, segment_at(job.x, lay, at, sizeof(T)) + from * (int)sizeof(T), n);
-        fetch<ALIGNED, T, V>(cell + (NV * cells_x + i) * threads, segment_at(job.dy, lay, at, sizeof(T)) + from * (int)sizeof(T), n);
-        if (job.dresidual.data)
-          fetch<ALIGNED, S, V>(cell + (NV * (cells_x + 1) + i * cells_x) * threads,
-                      segment_at(job.dresidual, lay, at, sizeof(S)) + from * (int)sizeof(S), n);
+          fetch<ALIGNED, T, V>(cell + i * cells_x * threads, x + skip * (int)sizeof(T), n);
+        fetch<ALIGNED, T, V>(cell + (NV * cells_x + i) * threads, dy + skip * (int)sizeof(T), n);
+        if (dresidual)
+          fetch<ALIGNED, S, V>(cell + (NV * (cells_x + 1) + i * cells_x) * threads, dresidual + skip * (int)sizeof(S), n);
       }
     }
     end_of_copies();
   };
-  auto saved = [&](int round, float &r, float &mean) {
+  auto saved = [&](int64_t row, float &r, float &mean) {
     r = mean = 0;
-    if (job.rstd && round < rounds && place(round)) {
-      int64_t s = (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+    if (job.rstd && row < job.slice_rows) {
+      int64_t s = row;
+      if (!even) {
+        const Place at = place(row);
+        s = (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+      }
       r = static_cast<const float *>(job.rstd)[s];
-      if (job.mean) mean = static_cast<const float *>(job.mean)[s];
+      if (LAYER && job.mean) mean = static_cast<const float *>(job.mean)[s];
     }
   };
 
-  for (int stage = 0; stage < job.stages - 1; stage++)
-    request(stage, stage);
+  for (int i = 0; i < job.stages - 1; i++)
+    request(mine + i * stride, i < rounds, i);
   {
     const int size = lay.weight_wide ? 4 : (int)sizeof(T);
-    Place first = {0, per_inner ? slice / lay.groups : 0, at.group};
-    const char *weight = parameter_at(lay.weight, lay, first, size);
+    const Place whose = {0, per_inner ? slice / lay.groups : 0, slice % lay.groups};
+    const char *weight = parameter_at(lay.weight, lay, whose, size);
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float g[V];
@@ -300,9 +308,10 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   bool first_time = true;
   int stage = 0, ahead = job.stages - 1, in_block = 0;
   float next_r, next_mean;
-  saved(0, next_r, next_mean);
-  for (int round = 0; round < rounds; round++) {
-    request(round + job.stages - 1, ahead);
+  int64_t at = mine;
+  saved(at, next_r, next_mean);
+  for (int round = 0; round < rounds; round++, at += stride) {
+    request(at + (job.stages - 1) * stride, round + job.stages - 1 < rounds, ahead);
     wait_for_stage(job.stages);
     Row<T, S, NV> row;
     const uint4 *cell = ring + stage * cells * threads;
@@ -312,7 +321,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
       take(row.dy[i], cell + (NV * cells_x + i) * threads);
     }
     Statistic<float> st = {0, next_mean, 0, next_r, 1};
-    saved(round + 1, next_r, next_mean);
+    saved(at + stride, next_r, next_mean);
     bool again = !job.rstd || lay.eps_outside || !usable(st.r);
     if (__builtin_expect(any_team(team, again), 0)) {
       Statistic<float> fresh = statistic_again(job, team, row, part);
@@ -323,12 +332,15 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
     float k = (float)lay.k, c1 = LAYER && lay.layer ? quotient(sum.y, k) : 0.0f, c2 = quotient(sum.x, k);
     if (lay.eps_outside) c2 *= outside_factor(st);
 
-    bool active = place(round);
+    const bool active = at < job.slice_rows;
+    const int64_t to_row = active ? at : 0;
+    char *dx = job.dx.data ? start(job.dx, to_row, sizeof(T)) : nullptr;
+    char *dresidual_out = job.dresidual_out.data ? start(job.dresidual_out, to_row, sizeof(S)) : nullptr;
     const bool scaled = st.scale != 1.0f || u_scale != 1.0f;
     const float r = scaled ? quotient(st.r * st.scale, u_scale) : st.r;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      int n = active ? part.count<V>(i) : 0, from = part.first + i * part.step;
+      const int n = active ? part.count<V>(i) : 0, skip = i * part.step;
       float x[V], dy[V], out[V];
       take_x<T>(x, row.x[i], job.x_wide);
       unpack(row.dy[i], dy);
@@ -366,26 +378,24 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
           out[j] += d[j];
       }
       if (n > 0) {
-        char *dx = segment_at(job.dx, lay, at, sizeof(T)) + from * (int)sizeof(T);
         if (job.add_to_dx) {
           Packed<T, V> old;
           float d[V];
-          load_vector<ALIGNED, true>(old, dx, n);
+          load_vector<ALIGNED, true>(old, dx + skip * (int)sizeof(T), n);
           unpack(old, d);
 #pragma unroll
           for (int j = 0; j < V; j++)
             out[j] += d[j];
         }
-        if (job.dresidual_out.data) {
-          char *to = segment_at(job.dresidual_out, lay, at, sizeof(S)) + from * (int)sizeof(S);
+        if (dresidual_out) {
           Packed<S, V> packed;
           pack(packed, out);
-          store_vector<ALIGNED>(to, packed, n);
+          store_vector<ALIGNED>(dresidual_out + skip * (int)sizeof(S), packed, n);
         }
-        if (job.dx.data) {
+        if (dx) {
           Packed<T, V> packed;
           pack(packed, out);
-          store_vector<ALIGNED>(dx, packed, n);
+          store_vector<ALIGNED>(dx + skip * (int)sizeof(T), packed, n);
         }
       }
       if (want_sums) {

@@ -18,13 +18,13 @@ inline cudaError_t launch_big(void (*kernel)(const BackwardJob), const BackwardJ
 }
 
 template <class T> cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream) {
-  constexpr int NV = BACKWARD_VECTORS, NW = BACKWARD_VECTORS_WIDE;
+  constexpr int NV = BACKWARD_VECTORS;
   if constexpr (sizeof(T) == 2) {
     if (job.lay.residual_wide)
-      return launch_big(job.aligned ? backward_kernel<T, float, NW, true, true> : backward_kernel<T, float, NW, true, false>, job,
+      return launch_big(job.aligned ? backward_kernel<T, float, NV, true, true> : backward_kernel<T, float, NV, true, false>, job,
                         grid, stream);
   }
-  if (!job.aligned) return launch_big(backward_kernel<T, T, NW, true, false>, job, grid, stream);
+  if (!job.aligned) return launch_big(backward_kernel<T, T, NV, true, false>, job, grid, stream);
   return launch_big(job.lay.layer || job.want_dbias ? backward_kernel<T, T, NV, true, true>
                                                     : backward_kernel<T, T, NV, false, true>,
                     job, grid, stream);

@@ -142,6 +142,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   }
   job.team = plan.team;
   job.cluster = plan.cluster;
+  job.per_thread = plan.per_thread;
   const int teams = plan.team <= 32 ? plan.threads / plan.team : 1;
   const int64_t step = fast ? segments : most_blocks / plan.cluster * teams; /* the fast kernel walks on by itself */
   for (job.first = 0; job.first < segments; job.first += step) {

@@ -71,7 +71,6 @@ __device__ __forceinline__ void measure_scaled(const Layout &lay, Team &team, Pa
 template <class T, int NV, bool LAYER, bool RESIDUAL, bool RING>
 __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>, size = (int)sizeof(T), cells = NV * (RESIDUAL ? 2 : 1);
-  constexpr bool early_weight = NV <= 4;
   extern __shared__ uint4 shared[];
   const Layout &lay = job.lay;
   const int threads = (int)blockDim.x, stages = job.stages;
@@ -107,10 +106,20 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
     end_of_copies();
   };
 
+  /* One weight for all rows stays in registers. */
+  const bool one_weight = lay.groups == 1 && lay.weight_inner == 0;
+  Packed<T, V> weight[NV];
+  auto load_weight = [&](const char *from) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      if (first + i * step < part.width) load_vector<true, false>(weight[i], from + i * step * size, V);
+  };
+
   int stage = 0, ahead = stages - 1;
   if (RING)
     for (int i = 0; i < stages - 1; i++)
       request(segment + i * stride, i);
+  if (lay.weight && one_weight) load_weight(lay.weight + first * size);
   if (job.cluster > 1) cluster_wait();
 
   /* All teams of a warp take part in every round; all threads of a bigger team have the same segment. */
@@ -122,7 +131,7 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
       const Place at = place_of(lay, row);
       weight_offset += at.inner * lay.weight_inner + at.group * lay.width * size;
     }
-    Packed<T, V> x[NV], weight[NV];
+    Packed<T, V> x[NV];
     if (RING) {
       request(lead + (stages - 1) * stride, ahead);
       wait_for_stage(stages);
@@ -139,11 +148,7 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
       }
     }
     const char *weight_at = lay.weight + weight_offset, *bias_at = job.bias + weight_offset;
-    if (early_weight && lay.weight) {
-#pragma unroll
-      for (int i = 0; i < NV; i++)
-        if (first + i * step < part.width) load_vector<true, false>(weight[i], weight_at + i * step * size, V);
-    }
+    if (lay.weight && !one_weight) load_weight(weight_at);
     if (RESIDUAL) {
       const char *r_at = job.residual.data + (RING ? 0 : offset_of(job.residual, row));
       char *sum_at = job.residual_out.data + (job.residual_out.data ? offset_of(job.residual_out, row) : 0);
@@ -166,6 +171,7 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
         if (job.residual_out.data && here) store_vector<true>(sum_at + i * step * size, x[i], V);
       }
     }
+    stay_packed(weight);
     Statistic<float> st;
     st.scale = 1;
     measure_whole<LAYER>(lay, team, x, part, st);
@@ -192,7 +198,6 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
         h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
       if (lay.weight) {
         float g[V];
-        if (!early_weight) load_vector<true, false>(weight[i], weight_at + i * step * size, V);
         unpack(weight[i], g);
         add_offset(lay, g);
         if (job.bias) {

@@ -170,7 +170,7 @@ template <class T, class S, int NV, bool ALIGNED>
 __global__ void __launch_bounds__(FORWARD_TEAM, forward_blocks<T, S, NV, ALIGNED>) forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>;
   constexpr bool early_weight = NV <= 4 && ALIGNED;
-  __shared__ __align__(16) char shared[team_bytes(MAX_CLUSTER * FORWARD_TEAM / 32 * NV, 2)];
+  __shared__ __align__(16) char shared[16 + 2 * sizeof(float) * MAX_CLUSTER * FORWARD_TEAM / 32 * NV];
   const Layout &lay = job.lay;
   Team team;
   int64_t segment = join_team(team, job.team, job.cluster, job.first, shared, NV);

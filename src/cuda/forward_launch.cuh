@@ -39,9 +39,9 @@ cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multipro
   const bool layer = job.lay.layer, residual = job.residual.data != nullptr;
   void (*kernel)(const ForwardJob);
   if (job.stages == 0)
-    kernel = layer ? (residual ? fast_forward_kernel<T, 2, true, true, false> : fast_forward_kernel<T, 2, true, false, false>)
-                   : (residual ? fast_forward_kernel<T, 2, false, true, false> : fast_forward_kernel<T, 2, false, false, false>);
-  else if (job.team == 32)
+    kernel = layer ? (residual ? fast_forward_kernel<T, 4, true, true, false> : fast_forward_kernel<T, 4, true, false, false>)
+                   : (residual ? fast_forward_kernel<T, 4, false, true, false> : fast_forward_kernel<T, 4, false, false, false>);
+  else if (job.per_thread == 4)
     kernel = layer ? (residual ? fast_forward_kernel<T, 4, true, true, true> : fast_forward_kernel<T, 4, true, false, true>)
                    : (residual ? fast_forward_kernel<T, 4, false, true, true> : fast_forward_kernel<T, 4, false, false, true>);
   else

@@ -12,10 +12,10 @@
 namespace rms_cuda {
 
 /* Threads that share a segment within a block, and blocks that share it. */
-enum { FORWARD_TEAM = 256, FAST_TEAM = 256, BACKWARD_TEAM = 256, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
+enum { FORWARD_TEAM = 256, FAST_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
 /* Vectors of a thread of the backward kernel. */
-enum { BACKWARD_VECTORS = 4, BACKWARD_VECTORS_WIDE = 2 };
+enum { BACKWARD_VECTORS = 2 };
 
 /* Rows that one f32 accumulator of dweight or dbias takes before it is added to f64 sums. */
 enum { BLOCK_ROWS = 48 };
@@ -54,6 +54,7 @@ struct ForwardJob {
   int team;                 /* threads that share a segment: a power of two up to 32, or a block's */
   int cluster;              /* blocks that share a segment */
   int stages;               /* of the ring           */
+  int per_thread;           /* vectors of a thread   */
 };
 
 /* What the second half of a backward needs to know of a segment. */

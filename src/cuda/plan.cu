@@ -60,7 +60,7 @@ Plan plan_forward(const Device &device, const Layout &lay) {
 /* Teams of a warp or more, with a ring; smaller ones without. */
 Plan plan_fast(const Device &device, const Layout &lay) {
   const int64_t vectors = vectors_of(lay);
-  Plan plan = {true, vectors <= 32 ? 2 : vectors <= 128 ? 4 : 8, 32, 1, 128};
+  Plan plan = {true, vectors <= 512 ? 4 : 8, 32, 1, 128};
   if (vectors <= 32)
     plan.team = power_above(divide_up(vectors, plan.per_thread));
   else if (vectors > 128)
@@ -82,7 +82,7 @@ size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int
 
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {
   const int64_t vectors = vectors_of(lay);
-  Plan plan = {false, aligned && !wide ? BACKWARD_VECTORS : BACKWARD_VECTORS_WIDE, 1, 1, 256};
+  Plan plan = {false, BACKWARD_VECTORS, 1, 1, 256};
   if (lay.dtype == RMS_F64 || lay.indices) return plan;
   plan.tuned = true;
   if (vectors <= 32)

@@ -108,11 +108,6 @@ struct Team {
   uint64_t *mailbox;      /* [2], shared: clusters only                      */
 };
 
-/* Everything of a team lies in `shared`: mailboxes first. */
-constexpr int team_bytes(int pitch, int buffers) {
-  return 16 + buffers * pitch * (int)sizeof(float);
-}
-
 /* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
  * i = l >> (5 - log2 NV). The additions are those of NV butterflies. */
 template <class Op, int NV> __device__ __forceinline__ float fold(float (&a)[NV]) {
@@ -147,6 +142,7 @@ template <class Op, int NV> __device__ __forceinline__ void publish_chunks(const
   if (team.cluster == 1) {
     if (lane % copies == 0) *slot = sum;
   } else {
+#pragma unroll 1
     for (int peer = lane % copies; peer < team.cluster; peer += copies)
       send_to_block(slot, team.mailbox + (team.phase & 1), peer, sum);
   }
@@ -155,6 +151,7 @@ template <class Op, int NV> __device__ __forceinline__ void publish_chunks(const
 template <class Op> __device__ __forceinline__ float gather_chunks(const Team &team, const float *chunk) {
   int lane = threadIdx.x & 31;
   float slot = lane < team.pitch ? chunk[lane] : 0.0f;
+#pragma unroll 1
   for (int c = lane + 32; c < team.pitch; c += 32)
     slot = Op::of(slot, chunk[c]);
   return butterfly<Op>(slot, 16, 1);

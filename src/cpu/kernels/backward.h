@@ -7,9 +7,11 @@
  *   RMS:        dx = u*r - c*x,    c = (sum(u*x) * ((r*r)*r)) / k for elements in the statistic, 0 for the others
  *   LayerNorm:  dx = r*((u - b) - h*a),  a = sum(u*h)/n,  b = sum(u)/n
  *
- * A segment whose r or sums leave a safe range is done again by backward_slow, with x and dy scaled by exact powers of two.
+ * A segment whose r or sums leave a safe range is done again by backward_slow, with x and dy scaled by exact powers of
+ * two.
  *
- * `common` is the job of nearly every model: a weight, one rounding, dx and dweight (LayerNorm: and dbias), nothing added. */
+ * `common` is the job of nearly every model: a weight, one rounding, dx and dweight (LayerNorm: and dbias), nothing
+ * added. */
 
 typedef struct {
   K(source) x;
@@ -52,6 +54,13 @@ INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, int64
   }
   acc.ux = V(fma)(u, v, acc.ux);
   return acc;
+}
+
+/* The last, incomplete block of a segment as a whole one. */
+NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
+  memset(to, 0, (size_t)(K(BLOCK) * size));
+  memcpy(to, from, (size_t)(count * size));
+  return to;
 }
 
 /* A gain laid out even/odd is padded to whole vectors, and only whole vectors of it make sense. */
@@ -333,7 +342,8 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   const rms_layout *lay = &job->lay;
   return lay->weight && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data && !job->dresidual_out.data &&
          !job->add_to_dx && job->dx.data && sums->dweight_block &&
-         (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER) && lay->k == lay->width && !lay->indices;
+         (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER) && lay->k == lay->width && !lay->indices &&
+         !job->x_is_f32;
 }
 
 /* total += block in element order, then block = 0. */
@@ -355,8 +365,8 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums)
   if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count);
 }
 
-static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums, int64_t first,
-                                                  int64_t last) {
+static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums,
+                                                  int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Third part of the kernel template: the forward pass of a segment. h = x*r or (x - mean)*r, then the affine part, one sweep
- * that also stores the residual sum. */
+ * Third part of the kernel template: the forward pass of a segment. h = x*r or (x - mean)*r, then the affine part, one
+ * sweep that also stores the residual sum. */
 
 typedef struct {
   K(source) src;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fourth part of the kernel template: the forward pass with one rounding after the weight, which nearly every model uses.
- * The same arithmetic as forward.h in another order of work:
+ * Fourth part of the kernel template: the forward pass with one rounding after the weight, which nearly every model
+ * uses. The same arithmetic as forward.h in another order of work:
  *
  *   gain      weight + offset, and the bias, are laid out once per call as REAL in lane order
- *   batches   a few short segments are measured together, then finished, then written, so that the divisions and roots of
- *             one overlap with the sums of the others
- *   fetching  past the caches, while a wide segment is written the next one is fetched into the second-level cache
+ *   batches   a few short segments are measured together, then finished, then written, so that the divisions and roots
+ * of one overlap with the sums of the others fetching  past the caches, while a wide segment is written the next one is
+ * fetched into the second-level cache
  */
 
 enum { K(GAIN_BYTES) = 16 * 1024, K(BATCH) = 8, K(BATCH_BYTES) = 4096, K(FETCH_BYTES) = 16 * 1024 };
@@ -55,7 +55,8 @@ INLINE void K(strip_vector)(const K(strip) * s, VEC r, VEC mean, int64_t j, int 
   K(put_clean)(s->y, j, n, K(apply_gain)(s, V(mul)(v, r), j, n, form), stream);
 }
 
-INLINE void K(strip_loop)(const K(strip) * given, REAL r_, REAL mean_, bool layer, bool residual, int form, bool stream) {
+INLINE void K(strip_loop)(const K(strip) * given, REAL r_, REAL mean_, bool layer, bool residual, int form,
+                          bool stream) {
   K(strip) s = *given; /* a copy that no store can change: its members stay in registers */
   s.src.x_is_f32 = false;
   VEC r = V(set)(r_), mean = V(set)(mean_);
@@ -158,6 +159,43 @@ static void K(forward_rows)(const rms_forward_job *job, const K(gains) * gains, 
   }
 }
 
+/* Short segments of RMSNorm with a weight and nothing else (QK norm): the batch again with as little as possible around
+ * it. */
+NOINLINE void K(short_rms)(char *y, const char *x, const REAL *gain, int64_t width, REAL r) {
+  K(strip) s = {K(plain_source)(x), gain, NULL, y, NULL, width, 0, false, false};
+  K(strip_loop)(&s, r, 0, false, false, K(GAIN), false);
+}
+
+static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
+  return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
+         !job->rstd && !job->mean && !job->stream_y;
+}
+
+static void K(forward_short)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
+  const rms_layout *lay = &job->lay;
+  REAL k = (REAL)lay->k;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i += K(BATCH)) {
+    REAL sum[K(BATCH)], r[K(BATCH)];
+    rms_cursor start = at;
+    int n = last - i < K(BATCH) ? (int)(last - i) : K(BATCH);
+    for (int b = 0; b < n; b++, rms_cursor_next(&at, lay))
+      sum[b] = K(squares_plain)(rms_segment(&job->x, &at, lay, T_SIZE), lay->k);
+    for (int b = 0; b < n; b++) {
+      K(moment) m = {sum[b], 0, 0};
+      r[b] = K(finish)(lay, m, k).r;
+    }
+    for (int b = 0; b < n; b++, rms_cursor_next(&start, lay)) {
+      const REAL *gain = gains->gain + start.inner * gains->inner + start.group * gains->group;
+      if (__builtin_expect(!K(in_range)(sum[b]), 0))
+        K(forward_segment)(job, &start, i + b);
+      else
+        K(short_rms)
+        (rms_segment(&job->y, &start, lay, T_SIZE), rms_segment(&job->x, &start, lay, T_SIZE), gain, lay->width, r[b]);
+    }
+  }
+}
+
 /* Short segments: in batches. */
 static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
@@ -186,7 +224,8 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
 }
 
 /* Lays out weight + offset, or the bias, of all pieces in lane order. */
-static void K(lay_out_gain)(REAL *to, const char *from, int64_t pieces, int64_t width, int64_t pitch, REAL offset, bool wide) {
+static void K(lay_out_gain)(REAL *to, const char *from, int64_t pieces, int64_t width, int64_t pitch, REAL offset,
+                            bool wide) {
   for (int64_t p = 0; p < pieces; p++, from += width * (wide ? 4 : T_SIZE))
     for (int64_t j = 0; j < width; j += LANES) {
       VEC g = V(add)(K(load)(from, j, width - j < LANES ? (int)(width - j) : LANES, wide), V(set)(offset));
@@ -230,7 +269,10 @@ static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int
   K(gains) gains;
   if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->stats_in && lay->k > 0 &&
       K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
-    if (last - first > 1 && lay->width * T_SIZE * K(BATCH) <= K(BATCH_BYTES))
+    bool is_short = last - first > 1 && lay->width * T_SIZE * K(BATCH) <= K(BATCH_BYTES);
+    if (is_short && K(is_short_rms)(job, &gains))
+      K(forward_short)(job, &gains, first, last);
+    else if (is_short)
       K(forward_batches)(job, &gains, first, last);
     else
       K(forward_rows)(job, &gains, first, last);

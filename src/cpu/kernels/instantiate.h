@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its virtual
- * vector and defines RMS_ISA, the name. */
+ * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its
+ * virtual vector and defines RMS_ISA, the name. */
 
 #include <math.h>
 #include <stdbool.h>

@@ -8,8 +8,8 @@
  *
  * From T follow the arithmetic type REAL with its vector VEC of LANES lanes and operations V(op).
  *
- * Hot loops are INLINE functions with switches such as `layer` or `scaled` that are constants at the call, so the branches
- * on them vanish; everything rare is one ordinary function per data type and decides at run time. */
+ * Hot loops are INLINE functions with switches such as `layer` or `scaled` that are constants at the call, so the
+ * branches on them vanish; everything rare is one ordinary function per data type and decides at run time. */
 
 #undef K
 #undef K_

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Second part of the kernel template: loading a segment and its statistic (sum of squares, mean, r), with the range guard.
+ * Second part of the kernel template: loading a segment and its statistic (sum of squares, mean, r), with the range
+ * guard.
  *
- * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are combined
- * by V(sum4), missing elements of the last block count as zeros. The rule is the specification that all instruction sets
- * share; see docs/numerics.md. */
+ * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
+ * combined by V(sum4), missing elements of the last block count as zeros. The rule is the specification that all
+ * instruction sets share; see docs/numerics.md. */
 
 enum { K(BLOCK) = 4 * LANES };
 
-/* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that brings
- * rows whose squares leave the range of REAL back into it. */
+/* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
+ * brings rows whose squares leave the range of REAL back into it. */
 typedef struct {
   const char *x, *residual;
   bool x_is_f32;        /* x is stored as f32 though T is not            */
@@ -41,13 +42,6 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, 
   return v;
 }
 
-/* The last, incomplete block of a segment as a whole one. */
-NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
-  memset(to, 0, (size_t)(K(BLOCK) * size));
-  memcpy(to, from, (size_t)(count * size));
-  return to;
-}
-
 enum { K(SUM), K(SQUARES) };
 
 INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool centred) {
@@ -59,8 +53,8 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool ce
 }
 
 /* Adds one block from element j on; elements from `left` on are padding. */
-INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what, bool centred,
-                             bool residual, bool scaled) {
+INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
+                             bool centred, bool residual, bool scaled) {
   VEC a = K(load_source)(s, j, LANES, residual, scaled), b = K(load_source)(s, j + LANES, LANES, residual, scaled);
   VEC c = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
   VEC d = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
@@ -71,25 +65,31 @@ INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64
   return acc;
 }
 
+/* The same for a last block of `left` < 4*LANES elements. */
+INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
+                            bool centred, bool residual, bool scaled) {
+  VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
+  for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
+    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, residual, scaled);
+    *lane[i] = K(add_term)(*lane[i], v, mean, left, what, centred);
+  }
+  return acc;
+}
+
 INLINE REAL K(sum_lanes)(K(lanes) acc) {
   return V(sum4)(acc.a, acc.b, acc.c, acc.d, EO);
 }
 
 /* The sum over the first k elements. */
-INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bool centred, bool residual, bool scaled) {
+INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bool centred, bool residual,
+                         bool scaled) {
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
   int64_t j = 0;
   for (; j + K(BLOCK) <= k; j += K(BLOCK))
     acc = K(add_block)(acc, &at, j, K(BLOCK), m, what, centred, residual, scaled);
-  if (j < k) {
-    char x[256], r[256];
-    int64_t x_size = s->x_is_f32 ? 4 : T_SIZE, r_size = s->residual_is_f32 ? 4 : T_SIZE;
-    at.x = K(pad)(x, s->x + j * x_size, k - j, x_size);
-    if (residual) at.residual = K(pad)(r, s->residual + j * r_size, k - j, r_size);
-    acc = K(add_block)(acc, &at, 0, k - j, m, what, centred, residual, scaled);
-  }
+  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what, centred, residual, scaled);
   return K(sum_lanes)(acc);
 }
 
@@ -151,8 +151,8 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   return K(sum_lanes)(acc);
 }
 
-/* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the segment
- * times 2^e. */
+/* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the
+ * segment times 2^e. */
 typedef struct {
   REAL sum, mean;
   int e;
@@ -198,17 +198,17 @@ static int K(eps_limit)(const rms_layout *lay) {
   return e > 0 ? e : 0;
 }
 
-/* The exponent for a segment whose mean square and mean, times 4^e and 2^e, are these: it brings the mean square, or where
- * that vanished the mean, to the order of one. It depends on the statistic alone, so that a row whose statistic was taken
- * elsewhere is scaled alike. */
+/* The exponent for a segment whose mean square and mean, times 4^e and 2^e, are these: it brings the mean square, or
+ * where that vanished the mean, to the order of one; 0 where both vanished. It depends on the statistic alone, so that
+ * a row whose statistic was taken elsewhere is scaled alike. */
 static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
   int exponent, limit = K(eps_limit)(lay);
-  if (mean_square == 0 && lay->eps == 0) return 0;
+  if (mean_square == 0 && (mean == 0 || lay->eps == 0)) return 0;
   (void)frexp(mean_square > 0 ? mean_square : mean, &exponent);
   if (mean_square > 0)
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
-    e = mean == 0 ? limit : e - exponent;
+    e -= exponent;
   return e < limit ? e : limit;
 }
 
@@ -240,8 +240,8 @@ NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n)
   return most;
 }
 
-/* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of one.
- * With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
+/* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
+ * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
 NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) plain) {
   REAL most = K(largest)(s, lay->indices, lay->k);
   if (!(most <= REAL_MAX) || most == 0) return plain;

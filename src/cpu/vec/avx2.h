@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The virtual vector on AVX2 + FMA + F16C: two 256-bit registers. Contract: vec/README.md. With eo = 1 `lo` holds the even
- * elements and `hi` the odd ones, so a register of 16 bf16 values splits by a shift and a mask. */
+ * The virtual vector on AVX2 + FMA + F16C: two 256-bit registers. Contract: vec/README.md. With eo = 1 `lo` holds the
+ * even elements and `hi` the odd ones, so a register of 16 bf16 values splits by a shift and a mask. */
 #ifndef RMS_VEC_AVX2_H
 #define RMS_VEC_AVX2_H
 

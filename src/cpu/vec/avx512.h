@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The virtual vector on AVX-512 (F, BW, VL, DQ): one 512-bit register. Contract: vec/README.md. Lanes are always in order:
- * widening and narrowing 16-bit elements is one instruction here. */
+ * The virtual vector on AVX-512 (F, BW, VL, DQ): one 512-bit register. Contract: vec/README.md. Lanes are always in
+ * order: widening and narrowing 16-bit elements is one instruction here. */
 #ifndef RMS_VEC_AVX512_H
 #define RMS_VEC_AVX512_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The virtual vector on AArch64 Advanced SIMD: four 128-bit registers. Contract: vec/README.md. Lanes are always in order.
- * There are no non-temporal vector stores worth using here: stream is a plain store. */
+ * The virtual vector on AArch64 Advanced SIMD: four 128-bit registers. Contract: vec/README.md. Lanes are always in
+ * order. There are no non-temporal vector stores worth using here: stream is a plain store. */
 #ifndef RMS_VEC_NEON_H
 #define RMS_VEC_NEON_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The virtual vector in plain C: 16 f32 lanes (vf) or 8 f64 lanes (vd). See vec/README.md for the contract that this header
- * and its siblings share; this one is the definition, the others must match it bit for bit. */
+ * The virtual vector in plain C: 16 f32 lanes (vf) or 8 f64 lanes (vd). See vec/README.md for the contract that this
+ * header and its siblings share; this one is the definition, the others must match it bit for bit. */
 #ifndef RMS_VEC_SCALAR_H
 #define RMS_VEC_SCALAR_H
 
