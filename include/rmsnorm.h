@@ -14,18 +14,19 @@
  * The library allocates nothing (but rms_pool_create), starts no thread of its own accord, takes no lock and keeps no
  * state but the choice of instruction set. Every function may be called from any thread at any time.
  *
- * Every argument is checked before the first byte is written: a call that returns anything but RMS_OK has changed
- * nothing.
+ * Every argument is checked before the first byte is written: a call that returns anything but RMS_OK has changed nothing.
  *
  * Same row, same bits: the result of a row depends on the row's values and the spec alone; not on the other rows, the
- * number of threads, alignment, strides or the instruction set. docs/numerics.md has the order of every operation and
- * the error bounds.
+ * number of threads, alignment, strides or the instruction set. docs/numerics.md has the order of every operation and the
+ * error bounds.
  */
 #ifndef RMSNORM_H
 #define RMSNORM_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* clang-format off: the columns of comments are laid out by hand */
 
 #define RMSNORM_VERSION_MAJOR 0
 #define RMSNORM_VERSION_MINOR 1
@@ -41,28 +42,27 @@
 extern "C" {
 #endif
 
-/* ---- Statuses ------------------------------------------------------------------------------------------------------
- */
+/* ---- Statuses ---- */
 
 /* X(name, number, message): the numbers are fixed for ever. */
-#define RMS_STATUS_LIST(X)                                                                                             \
-  X(RMS_OK, 0, "success")                                                                                              \
-  X(RMS_E_ARGUMENT, 1, "a required pointer is NULL, a count is negative, or two arguments contradict each other")      \
-  X(RMS_E_KIND, 2, "unknown kind of normalization")                                                                    \
-  X(RMS_E_DTYPE, 3, "unknown data type, or a combination of types that is not offered")                                \
-  X(RMS_E_COLS, 4, "cols is below 1")                                                                                  \
-  X(RMS_E_EPS, 5, "eps is negative, infinite or not a number")                                                         \
-  X(RMS_E_PARTIAL, 6, "partial is outside 1..cols/groups, or the index list is not strictly ascending within it")      \
-  X(RMS_E_GROUPS, 7, "groups is negative or does not divide cols")                                                     \
-  X(RMS_E_MODE, 8, "unknown rounding order, eps placement or flag, or a weight offset that is not finite")             \
-  X(RMS_E_STRIDE, 9, "a stride is negative or makes rows overlap")                                                     \
-  X(RMS_E_SIZE, 10, "the sizes and strides overflow 64-bit byte offsets")                                              \
-  X(RMS_E_ALIAS, 11, "an output overlaps another argument in a way that is not allowed")                               \
-  X(RMS_E_WORKSPACE, 12, "the workspace is missing, too small or not aligned to 64 bytes")                             \
-  X(RMS_E_EXECUTOR, 13, "the executor has no run function or a concurrency below 1")                                   \
-  X(RMS_E_ISA, 14, "unknown instruction set, or one that this CPU or this build cannot run")                           \
-  X(RMS_E_UNSUPPORTED, 15, "not supported by this function")                                                           \
-  X(RMS_E_MEMORY, 16, "out of memory or threads")                                                                      \
+#define RMS_STATUS_LIST(X)                                                                                              \
+  X(RMS_OK, 0, "success")                                                                                               \
+  X(RMS_E_ARGUMENT, 1, "a required pointer is NULL, a count is negative, or two arguments contradict each other")       \
+  X(RMS_E_KIND, 2, "unknown kind of normalization")                                                                     \
+  X(RMS_E_DTYPE, 3, "unknown data type, or a combination of types that is not offered")                                 \
+  X(RMS_E_COLS, 4, "cols is below 1")                                                                                   \
+  X(RMS_E_EPS, 5, "eps is negative, infinite or not a number")                                                          \
+  X(RMS_E_PARTIAL, 6, "partial is outside 1..cols/groups, or the index list is not strictly ascending within it")       \
+  X(RMS_E_GROUPS, 7, "groups is negative or does not divide cols")                                                      \
+  X(RMS_E_MODE, 8, "unknown rounding order, eps placement or flag, or a weight offset that is not finite")              \
+  X(RMS_E_STRIDE, 9, "a stride is negative or makes rows overlap")                                                      \
+  X(RMS_E_SIZE, 10, "the sizes and strides overflow 64-bit byte offsets")                                               \
+  X(RMS_E_ALIAS, 11, "an output overlaps another argument in a way that is not allowed")                                \
+  X(RMS_E_WORKSPACE, 12, "the workspace is missing, too small or not aligned to 64 bytes")                              \
+  X(RMS_E_EXECUTOR, 13, "the executor has no run function or a concurrency below 1")                                    \
+  X(RMS_E_ISA, 14, "unknown instruction set, or one that this CPU or this build cannot run")                            \
+  X(RMS_E_UNSUPPORTED, 15, "not supported by this function")                                                            \
+  X(RMS_E_MEMORY, 16, "out of memory or threads")                                                                       \
   X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")
 
 typedef enum rms_status {
@@ -77,15 +77,13 @@ RMS_API const char *rms_status_string(rms_status status);
 /* "MAJOR.MINOR.PATCH" of the library in use. */
 RMS_API const char *rms_version(void);
 
-/* ---- 1. One-line call ----------------------------------------------------------------------------------------------
- */
+/* ---- 1. One-line call ---- */
 
 /* y[i][j] = x[i][j] / sqrt(mean_j(x[i][j]^2) + eps) * weight[j]
  * x and y: rows x cols floats, dense. weight: cols floats or NULL. y may be x. */
 RMS_API rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t rows, int64_t cols, double eps);
 
-/* ---- 2. What to compute --------------------------------------------------------------------------------------------
- */
+/* ---- 2. What to compute ---- */
 
 typedef enum rms_dtype { RMS_F32 = 0, RMS_F64 = 1, RMS_BF16 = 2, RMS_F16 = 3 } rms_dtype;
 
@@ -104,7 +102,7 @@ typedef enum rms_eps_place {
 
 typedef enum rms_rounding {
   RMS_ROUND_AFTER_WEIGHT = 0, /* y = T(h*g + b): one rounding to the data type T. torch, Gemma, T5Gemma          */
-  RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = T(T(q*g) + b): Llama, Qwen, Mistral, ONNX RMSNormalization-23     */
+  RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = T(P(q*g) + b), P as below: Llama, Qwen, Mistral, ONNX             */
 } rms_rounding;
 
 /* For a shard that holds none of the elements of the statistic; rms_stats and the other split functions only. */
@@ -118,31 +116,30 @@ typedef enum rms_rounding {
  * With groups, a row of cols elements is normalised as `groups` independent pieces of cols/groups elements; the weight
  * still has cols elements. `partial` and `indices` then count within one group.
  *
- * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a row that equals its mean) gives r = 0: h =
- * 0, dx = 0. */
+ * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a row that equals its mean) gives r = 0: h = 0,
+ * dx = 0. */
 typedef struct rms_spec {
-  int64_t cols;    /* elements of a row; at least 1                                                               */
-  double eps;      /* at least 0; there is no default, 1e-5 and 1e-6 are usual                                    */
-  int64_t partial; /* pRMSNorm: the first `partial` elements enter the statistic; 0: all. RMS_KIND_RMS only       */
-  const int64_t *indices; /* with partial > 0: these `partial` elements instead, strictly ascending; or NULL */
-  int64_t groups; /* 0 or 1: the row is one group                                                                */
-  double weight_offset; /* 0, or 1 as in Gemma */
+  int64_t cols;            /* elements of a row; at least 1                                                               */
+  double eps;              /* at least 0; there is no default, 1e-5 and 1e-6 are usual                                    */
+  int64_t partial;         /* pRMSNorm: the first `partial` elements enter the statistic; 0: all. RMS_KIND_RMS only       */
+  const int64_t *indices;  /* with partial > 0: these `partial` elements instead, strictly ascending; or NULL             */
+  int64_t groups;          /* 0 or 1: the row is one group                                                                */
+  double weight_offset;    /* 0, or 1 as in Gemma                                                                         */
   rms_kind kind;
   rms_eps_place eps_place;
   rms_rounding rounding;
-  rms_dtype dtype; /* x, y, dy, dx                                                                               */
-  rms_dtype weight_dtype;   /* weight, bias: the data type or RMS_F32   */
-  rms_dtype residual_dtype; /* residual, residual_out, dresidual...: the data type, or RMS_F32 with bf16 and f16 data */
-  rms_dtype grad_dtype; /* dweight, dbias: the data type, the weight type or RMS_F32                                  */
-  int weight_per_inner; /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
+  rms_dtype dtype;          /* x, y, dy, dx                                                                               */
+  rms_dtype weight_dtype;   /* weight, bias: the data type or RMS_F32                                                     */
+  rms_dtype residual_dtype; /* residual, residual_out, dresidual...: the data type, or RMS_F32 with bf16 and f16 data     */
+  rms_dtype grad_dtype;     /* dweight, dbias: the data type, the weight type or RMS_F32                                  */
+  int weight_per_inner;     /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.
  * A p outside (0, 1] or cols < 1 gives INT64_MIN, which every function refuses as `partial`. */
 RMS_API int64_t rms_partial_count(int64_t cols, double p);
 
-/* ---- 3. Where the data is ------------------------------------------------------------------------------------------
- */
+/* ---- 3. Where the data is ---- */
 
 /* outer x inner rows; row (i, h) starts at element i*outer_stride + h*inner_stride and its elements are contiguous.
  * A stride of 0 means dense: inner_stride = cols, outer_stride = inner * inner_stride. Any byte alignment works.
@@ -158,17 +155,17 @@ typedef struct rms_const_view {
   int64_t outer_stride, inner_stride;
 } rms_const_view;
 
-/* Statistics (rstd, mean) are dense arrays, one value per outer, inner, group in that order; float, or double for f64
- * data. A view with data = NULL is absent. */
+/* Statistics (rstd, mean) are dense arrays, one value per outer, inner, group in that order; float, or double for f64 data.
+ * A view with data = NULL is absent. */
 typedef struct rms_forward_args {
-  int64_t outer; /* 0 rows is a success that writes nothing                                                   */
-  int64_t inner; /* 0 means 1                                                                                 */
+  int64_t outer;             /* 0 rows is a success that writes nothing                                                   */
+  int64_t inner;             /* 0 means 1                                                                                 */
   rms_const_view x;
-  rms_const_view residual; /* optional: s = R(x + residual) is normalised instead of x; R: rounding to residual_dtype */
-  const void *weight, *bias; /* optional */
+  rms_const_view residual;   /* optional: s = R(x + residual) is normalised instead of x; R: rounding to residual_dtype   */
+  const void *weight, *bias; /* optional                                                                                  */
   rms_view y;
-  rms_view residual_out; /* optional, with residual: s                                                                */
-  void *rstd, *mean;     /* optional: r and (LayerNorm) the mean, for the backward                                    */
+  rms_view residual_out;     /* optional, with residual: s                                                                */
+  void *rstd, *mean;         /* optional: r and (LayerNorm) the mean, for the backward                                    */
 } rms_forward_args;
 
 /* Which gradients are added to instead of set. */
@@ -177,21 +174,20 @@ enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS =
 typedef struct rms_backward_args {
   int64_t outer, inner;
   rms_const_view dy;
-  rms_const_view x; /* what was normalised: the forward's x, or its residual_out with x_is_sum = 1               */
-  int x_is_sum;     /* 1: x has residual_dtype                                                                   */
-  int accumulate;   /* RMS_ACCUMULATE_... flags                                                                  */
-  rms_const_view dresidual; /* optional: gradient that reaches the residual sum from elsewhere; added to dx */
-  const void *weight; /* as in the forward                                                                         */
-  const void *rstd, *mean; /* optional: as the forward wrote them (LayerNorm: both or neither); NULL: computed again */
-  rms_view dx; /* optional: gradient of x, in dtype                                                         */
-  rms_view dresidual_out; /* optional: the same gradient, in residual_dtype, for a wider residual stream */
-  void *dweight, *dbias; /* optional: sums over all rows (with weight_per_inner: over outer), in grad_dtype           */
-  void *workspace;       /* needed with dweight or dbias: rms_backward_workspace() bytes, 64-byte aligned             */
+  rms_const_view x;          /* what was normalised: the forward's x, or its residual_out with x_is_sum = 1               */
+  int x_is_sum;              /* 1: x has residual_dtype                                                                   */
+  int accumulate;            /* RMS_ACCUMULATE_... flags                                                                  */
+  rms_const_view dresidual;  /* optional: gradient that reaches the residual sum from elsewhere; added to dx              */
+  const void *weight;        /* as in the forward                                                                         */
+  const void *rstd, *mean;   /* optional: as the forward wrote them (LayerNorm: both or neither); NULL: computed again    */
+  rms_view dx;               /* optional: gradient of x, in dtype                                                         */
+  rms_view dresidual_out;    /* optional: the same gradient, in residual_dtype, for a wider residual stream               */
+  void *dweight, *dbias;     /* optional: sums over all rows (with weight_per_inner: over outer), in grad_dtype           */
+  void *workspace;           /* needed with dweight or dbias: rms_backward_workspace() bytes, 64-byte aligned             */
   size_t workspace_bytes;
 } rms_backward_args;
 
-/* ---- 4. The operations ---------------------------------------------------------------------------------------------
- */
+/* ---- 4. The operations ---- */
 
 typedef struct rms_executor rms_executor;
 
@@ -211,8 +207,8 @@ RMS_API rms_status rms_forward(const rms_spec *spec, const rms_forward_args *arg
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of
  * P(dy_j*T(h_j)), where P rounds to T if weight and data share the type and is exact f32 otherwise.
  *
- * dweight and dbias are summed in f32 blocks of at most 64 rows and in f64 beyond, in an order that depends on the
- * shape alone, and rounded once: their error does not grow with the number of rows.
+ * dweight and dbias are summed in f32 blocks of at most 64 rows and in f64 beyond, in an order that depends on the shape
+ * alone, and rounded once: their error does not grow with the number of rows.
  *
  * Aliasing: dx and dresidual_out may each be exactly dy, x or dresidual. Everything else as in rms_forward.
  * With zero rows dweight and dbias are set to zeros, or left alone when accumulating. */
@@ -222,16 +218,15 @@ RMS_API rms_status rms_backward(const rms_spec *spec, const rms_backward_args *a
  * 0 for arguments that rms_backward would refuse. */
 RMS_API size_t rms_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner);
 
-/* ---- 5. The same in two halves, for rows that are sharded over machines
- * ---------------------------------------------- */
+/* ---- 5. The same in two halves, for rows that are sharded over machines ---- */
 
 /* Each machine holds cols of the columns of every row. Forward:
  *   rms_stats(local) -> reduce over the machines -> rms_apply(local, reduced)
  * For RMS, reduce by adding the structs field by field (MPI_SUM, ncclSum on doubles). For LayerNorm, gather the shards'
  * arrays and fold them in rank order with rms_stats_merge (which serves RMS as well). Backward:
  *   rms_backward_stats(local, reduced stats) -> add field by field -> rms_backward_apply(local, reduced, reduced sums)
- * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the
- * range guard of the unsplit call: squares must stay inside the range of a double. */
+ * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the range
+ * guard of the unsplit call: squares must stay inside the range of a double. */
 typedef struct rms_stat {
   double count; /* elements in the statistic                                              */
   double mean;  /* LayerNorm: their mean; RMS: 0                                          */
@@ -262,40 +257,37 @@ RMS_API rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_a
 RMS_API rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
                                       const rms_grad_sum *sums, const rms_executor *executor);
 
-/* ---- 6. Threads
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- 6. Threads ---- */
 
-/* A parallel for of the caller's: run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order,
- * and returns when all are done. Calls too small to gain are run on the calling thread without it. */
+/* A parallel for of the caller's: run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order, and
+ * returns when all are done. Calls too small to gain are run on the calling thread without it. */
 struct rms_executor {
   void *ctx;
   int concurrency; /* how many tasks may run at once; at least 1 */
   void (*run)(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg);
 };
 
-/* A plain pool of threads for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4)
- * starts three. One call at a time runs on a pool; a second one from another thread waits for it. */
+/* A plain pool of threads for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4) starts
+ * three. One call at a time runs on a pool; a second one from another thread waits for it. */
 typedef struct rms_pool rms_pool;
 RMS_API rms_status rms_pool_create(rms_pool **pool, int threads);
 RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine */
 RMS_API rms_executor rms_pool_executor(rms_pool *pool);
 
-/* ---- 7. Instruction sets
- * ---------------------------------------------------------------------------------------------- */
+/* ---- 7. Instruction sets ---- */
 
 /* Names, best last: "scalar", then on x86-64 "avx2", "avx512", on aarch64 "neon". The best one that the CPU can run is
  * chosen at the first call, or the one named in the environment variable RMSNORM_ISA; a name there that is unknown or
  * cannot run makes every operation return RMS_E_ISA. All give the same bits. */
-RMS_API int rms_isa_count(void);                    /* instruction sets compiled into this library        */
-RMS_API const char *rms_isa_name(int index);        /* 0 <= index < count; NULL outside                   */
-RMS_API int rms_isa_usable(const char *name);       /* 1: compiled in and this CPU runs it                */
-RMS_API const char *rms_isa_active(void);           /* the one in use; NULL if RMSNORM_ISA names a bad one */
+RMS_API int rms_isa_count(void);              /* instruction sets compiled into this library        */
+RMS_API const char *rms_isa_name(int index);  /* 0 <= index < count; NULL outside                   */
+RMS_API int rms_isa_usable(const char *name); /* 1: compiled in and this CPU runs it                */
+RMS_API const char *rms_isa_active(void);     /* the one in use; NULL if RMSNORM_ISA names a bad one */
 RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automatic choice            */
 
 /* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the last
- * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level
- * cache or from the environment variable RMSNORM_STREAM_BYTES. 0 bypasses always, INT64_MAX never. The bits do not
- * change. */
+ * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level cache
+ * or from the environment variable RMSNORM_STREAM_BYTES. 0 bypasses always, INT64_MAX never. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void);
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default */
 
