@@ -1,3 +1,4 @@
+/* clang-format off */
 /* SPDX-License-Identifier: MIT
  *
  * rmsnorm: RMSNorm, partial RMSNorm (pRMSNorm) and LayerNorm, forward and backward.
@@ -25,8 +26,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
-/* clang-format off: the columns of comments are laid out by hand */
 
 #define RMSNORM_VERSION_MAJOR 0
 #define RMSNORM_VERSION_MINOR 1
