@@ -159,39 +159,62 @@ static void K(forward_rows)(const rms_forward_job *job, const K(gains) * gains, 
   }
 }
 
-/* Short segments of RMSNorm with a weight and nothing else (QK norm): the batch again with as little as possible around
- * it. */
-NOINLINE void K(short_rms)(char *y, const char *x, const REAL *gain, int64_t width, REAL r) {
-  K(strip) s = {K(plain_source)(x), gain, NULL, y, NULL, width, 0, false, false};
-  K(strip_loop)(&s, r, 0, false, false, K(GAIN), false);
-}
-
+/* Short rows of RMSNorm with a weight and nothing else (QK norm): the batch again with as little as possible around it.
+ */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
-         !job->rstd && !job->mean && !job->stream_y;
+         !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
+}
+
+/* r of a whole batch: plain loops that the compiler makes vectors of. */
+INLINE void K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
+  for (int b = 0; b < K(BATCH); b++) {
+    REAL root = SQRT(sum[b] / k + eps), inverse = 1 / root;
+    r[b] = root == 0 ? 0 : inverse;
+  }
+}
+
+NOINLINE void K(short_squares)(REAL *sum, const char *const *x, int n, int64_t k) {
+  for (int b = 0; b < n; b++) {
+    K(source) src = K(plain_source)(x[b]);
+    sum[b] = K(sum_first)(&src, k, 0, K(SQUARES), false, false, false);
+  }
+}
+
+NOINLINE void K(short_write)(char *const *y, const char *const *x, const REAL *const *gain, const REAL *r, int n,
+                             int64_t width) {
+  for (int b = 0; b < n; b++) {
+    K(strip) s = {K(plain_source)(x[b]), gain[b], NULL, y[b], NULL, width, 0, false, false};
+    K(strip_loop)(&s, r[b], 0, false, false, K(GAIN), false);
+  }
 }
 
 static void K(forward_short)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
-  REAL k = (REAL)lay->k;
+  REAL k = (REAL)lay->k, eps = (REAL)lay->eps;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i += K(BATCH)) {
-    REAL sum[K(BATCH)], r[K(BATCH)];
+    const char *x[K(BATCH)];
+    char *y[K(BATCH)];
+    const REAL *gain[K(BATCH)];
+    REAL sum[K(BATCH)] = {0}, r[K(BATCH)];
     rms_cursor start = at;
     int n = last - i < K(BATCH) ? (int)(last - i) : K(BATCH);
-    for (int b = 0; b < n; b++, rms_cursor_next(&at, lay))
-      sum[b] = K(squares_plain)(rms_segment(&job->x, &at, lay, T_SIZE), lay->k);
-    for (int b = 0; b < n; b++) {
-      K(moment) m = {sum[b], 0, 0};
-      r[b] = K(finish)(lay, m, k).r;
+    for (int b = 0; b < n; b++, rms_cursor_next(&at, lay)) {
+      x[b] = rms_segment(&job->x, &at, lay, T_SIZE);
+      y[b] = rms_segment(&job->y, &at, lay, T_SIZE);
+      gain[b] = gains->gain + at.inner * gains->inner;
     }
-    for (int b = 0; b < n; b++, rms_cursor_next(&start, lay)) {
-      const REAL *gain = gains->gain + start.inner * gains->inner + start.group * gains->group;
-      if (__builtin_expect(!K(in_range)(sum[b]), 0))
+    K(short_squares)(sum, x, n, lay->k);
+    K(finish_batch)(r, sum, k, eps);
+    bool calm = true;
+    for (int b = 0; b < n; b++)
+      calm = calm && K(in_range)(sum[b]);
+    if (__builtin_expect(calm, 1)) {
+      K(short_write)(y, x, gain, r, n, lay->width);
+    } else {
+      for (int b = 0; b < n; b++, rms_cursor_next(&start, lay))
         K(forward_segment)(job, &start, i + b);
-      else
-        K(short_rms)
-        (rms_segment(&job->y, &start, lay, T_SIZE), rms_segment(&job->x, &start, lay, T_SIZE), gain, lay->width, r[b]);
     }
   }
 }
