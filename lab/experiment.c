@@ -17,7 +17,7 @@ void add_run(lab_report *report, lab_family family, const dataset *data, const t
   const model_config *c = &t->m->config;
   lab_run run = lab_run_start(family_name(family), norm_name(c->norm.kind),
                               c->norm.engine == ENGINE_TEXTBOOK ? "textbook" : "library");
-  tape_times times = trainer_times(t);
+  step_shares shares = trainer_shares(t);
   if (c->norm.kind == NORM_PRMS) run.p = c->norm.p;
   run.seed = c->seed;
   snprintf(run.metric, sizeof run.metric, "%s", t->m->metric);
@@ -28,10 +28,8 @@ void add_run(lab_report *report, lab_family family, const dataset *data, const t
   }
   run.steps = t->step;
   run.seconds_per_1000 = 1000 * seconds_per_step;
-  if (times.total > 0) {
-    run.norm_share = times.norm / times.total;
-    run.blas_share = times.blas / times.total;
-  }
+  run.norm_share = shares.norm;
+  run.blas_share = shares.blas;
   run.parameters = params_trained(&t->m->params);
   run.activation_bytes = t->activation_bytes;
   run.diverged_step = t->diverged;

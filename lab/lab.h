@@ -28,8 +28,8 @@ int family_by_name(const char *name);
 
 /* What the command line says; what it leaves open stays 0 (or NULL) and follows from the family's defaults. */
 typedef struct lab_options {
-  int help, full, synthetic, pre_norm, post_norm, resume, quiet, spread;
-  const char *norms, *engine, *out;
+  int help, full, synthetic, pre_norm, post_norm, resume, quiet;
+  const char *norms, *engine, *subset, *out;
   const char *source, *target, *catalogue, *language, *text, *images; /* data */
   const char *checkpoints;
   int64_t every;

@@ -103,6 +103,7 @@ tensor *op_attention(tape *t, const attention_shape *shape, tensor *q, tensor *k
 typedef struct additive_op {
   tensor *query, *keys, *values, *score, *y, *weights; /* weights: batch x steps */
   const int32_t *lengths;
+  real *sums; /* tanh(key + query), steps*batch x width */
 } additive_op;
 
 /* score . tanh(key + query); sum = tanh(key + query) is left in `sum` */
@@ -134,10 +135,10 @@ LAB_VECTOR static real dot(const real *restrict a, const real *restrict b, int64
 }
 
 static void additive_backward(tape *t, void *arg) {
+  (void)t;
   additive_op *op = arg;
   tensor *query = op->query, *keys = op->keys, *values = op->values;
   int64_t batch = query->rows, width = query->cols;
-  real *sum = tape_scratch(t, (size_t)width * sizeof(real));
   for (int64_t b = 0; b < batch; b++) {
     const real *w = op->weights->v + b * op->weights->cols, *dy = op->y->g + b * op->y->ld;
     real *dw = op->weights->g + b * op->weights->cols;
@@ -146,12 +147,10 @@ static void additive_backward(tape *t, void *arg) {
       add_scaled(values->g + (i * batch + b) * values->ld, dy, w[i], values->cols);
     }
     softmax_row_backward(dw, w, op->lengths[b]);
-    /* tanh(key + query) is computed again: keeping it would take steps times the memory of the keys. */
     for (int64_t i = 0; i < op->lengths[b]; i++) {
       int64_t row = i * batch + b;
-      additive_score(sum, keys->v + row * keys->ld, query->v + b * query->ld, op->score->v, width);
-      additive_score_backward(dw[i], sum, op->score->v, keys->g + row * keys->ld, query->g + b * query->ld,
-                              op->score->g, width);
+      additive_score_backward(dw[i], op->sums + row * width, op->score->v, keys->g + row * keys->ld,
+                              query->g + b * query->ld, op->score->g, width);
     }
   }
 }
@@ -160,13 +159,17 @@ tensor *op_additive_attention(tape *t, tensor *query, tensor *keys, tensor *valu
                               const int32_t *lengths) {
   int64_t batch = query->rows, steps = keys->rows / batch, width = query->cols;
   additive_op *op = tape_keep(t, sizeof *op);
-  *op = (additive_op){query,  keys, values, score, tape_zeros(t, batch, values->cols), tape_tensor(t, batch, steps),
-                      lengths};
-  real *sum = tape_scratch(t, (size_t)width * sizeof(real));
+  *op = (additive_op){.query = query, .keys = keys, .values = values, .score = score, .lengths = lengths};
+  op->y = tape_zeros(t, batch, values->cols);
+  op->weights = tape_tensor(t, batch, steps);
+  op->sums = tape_keep(t, (size_t)(keys->rows * width) * sizeof(real));
   for (int64_t b = 0; b < batch; b++) {
     real *w = op->weights->v + b * steps;
-    for (int64_t i = 0; i < lengths[b]; i++)
-      w[i] = additive_score(sum, keys->v + (i * batch + b) * keys->ld, query->v + b * query->ld, score->v, width);
+    for (int64_t i = 0; i < lengths[b]; i++) {
+      int64_t row = i * batch + b;
+      w[i] =
+          additive_score(op->sums + row * width, keys->v + row * keys->ld, query->v + b * query->ld, score->v, width);
+    }
     softmax_row(w, lengths[b], steps);
     for (int64_t i = 0; i < lengths[b]; i++)
       add_scaled(op->y->v + b * op->y->ld, values->v + (i * batch + b) * values->ld, w[i], values->cols);

@@ -143,7 +143,8 @@ static void affine_backward(channel_op *op) {
 
 static void batch_statistics(channel_op *op, real *mean, real *variance) {
   real count = (real)(op->x->rows * op->pixels);
-  for (int64_t c = 0; c < op->channels; c++) mean[c] = variance[c] = 0;
+  for (int64_t c = 0; c < op->channels; c++)
+    mean[c] = variance[c] = 0;
   for (int64_t i = 0; i < op->planes; i++)
     mean[i % op->channels] += plane_sum(op->x->v + i * op->pixels, op->pixels) / count;
   for (int64_t i = 0; i < op->planes; i++) {

@@ -48,7 +48,8 @@ static const option table[] = {
     {"p", REAL, AT(p), "P",
      "share of the row that pRMSNorm measures (default 0.25, convpool 0.125; with --full\n"
      "                       the paper's 0.0625 and 0.125)"},
-    {"spread", FLAG, AT(spread), NULL, "pRMSNorm measures elements spread over the row instead of the first ones"},
+    {"subset", STRING, AT(subset), "S",
+     "pRMSNorm measures the first elements or spread ones (default first; convpool: spread)"},
     {"engine", STRING, AT(engine), "E", "library (default) or textbook: each norm as un-fused passes over memory"},
     {"eps", REAL, AT(eps), "E", "inside the root (default 1e-5)"},
     {"runs", COUNT, AT(runs), "N", "repeat with N seeds, for mean and spread (default 1)"},
@@ -73,8 +74,8 @@ static const option table[] = {
     {"layers", COUNT, AT(layers), "N", "transformer layers"},
     {"heads", COUNT, AT(heads), "N", "attention heads"},
     {"length", COUNT, AT(length), "N", "window of the language model"},
-    {"pre", FLAG, AT(pre_norm), NULL, "transformer: norm before each sub-layer"},
-    {"post", FLAG, AT(post_norm), NULL, "transformer: norm after each residual sum (default, as in the paper)"},
+    {"pre", FLAG, AT(pre_norm), NULL, "transformer: norm before each sub-layer (default but for --full)"},
+    {"post", FLAG, AT(post_norm), NULL, "transformer: norm after each residual sum (default with --full)"},
     {"beam", COUNT, AT(beam), "N", "beam width of translation"},
     {"tested", COUNT, AT(tested), "N", "examples of the test set that are scored"},
     {"source", STRING, AT(source), "FILE", "sentences, one a line (with --target)"},
@@ -150,6 +151,8 @@ static int check_ranges(const lab_options *o, lab_error *error) {
   if (o->resume && o->checkpoints == NULL) return lab_fail(error, "--resume needs --checkpoints DIR");
   if (o->engine != NULL && strcmp(o->engine, "library") != 0 && strcmp(o->engine, "textbook") != 0)
     return lab_fail(error, "--engine: %s is neither library nor textbook", o->engine);
+  if (o->subset != NULL && strcmp(o->subset, "first") != 0 && strcmp(o->subset, "spread") != 0)
+    return lab_fail(error, "--subset: %s is neither first nor spread", o->subset);
   norm_kind norms[NORM_KINDS];
   return options_norms(o, norms, error) < 0 ? -1 : 0;
 }
@@ -208,10 +211,10 @@ typedef struct family_defaults {
 
 static const family_defaults small_defaults[FAMILIES] = {
     [FAMILY_RNNSEARCH] = {{.width = 96, .embed = 64, .batch = 64, .beam = 4, .tested = 200},
-                          {.steps = 160, .rate = 4e-3, .warmup = 20, .decay = 1, .beta2 = 0.999, .clip = 1}},
+                          {.steps = 250, .rate = 4e-3, .warmup = 20, .decay = 1, .beta2 = 0.999, .clip = 1}},
     [FAMILY_TRANSFORMER] =
-        {{.width = 128, .hidden = 128, .layers = 3, .heads = 4, .batch = 64, .beam = 4, .tested = 200},
-         {.steps = 160, .rate = 3e-3, .warmup = 40, .decay = 1, .beta2 = 0.98, .clip = 1}},
+        {{.width = 64, .hidden = 128, .layers = 3, .heads = 4, .batch = 64, .beam = 4, .tested = 200},
+         {.steps = 250, .rate = 1e-2, .warmup = 40, .decay = 1, .beta2 = 0.98, .clip = 1}},
     [FAMILY_CONVPOOL] = {{.embed = 12, .batch = 50, .tested = 2000, .noise = 0.15},
                          {.steps = 120, .rate = 3e-3, .warmup = 10, .decay = 1, .beta2 = 0.999, .clip = 5}},
     [FAMILY_READER] = {{.width = 64, .embed = 64, .batch = 32, .tested = 400},
@@ -281,12 +284,13 @@ void options_settings(const lab_options *o, lab_family family, model_config *con
   s->beam = chosen(o->beam, s->beam);
   s->tested = chosen(o->tested, s->tested);
   s->dropout = o->dropout < 0 ? 0 : chosen_real(o->dropout, s->dropout);
-  s->pre_norm = o->pre_norm;
+  s->pre_norm = o->pre_norm || (!o->post_norm && !o->full); /* learns sooner; the paper's was the other, it seems */
   config->shards = (int)chosen(o->shards, o->full ? 8 : 2);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;
   config->norm.p = chosen_real(o->p, default_share(family, o->full));
   config->norm.eps = chosen_real(o->eps, 1e-5);
-  config->norm.spread = o->spread;
+  /* The first pixels of an image are its border, often blank: they say little about the rest. */
+  config->norm.spread = o->subset != NULL ? strcmp(o->subset, "spread") == 0 : family == FAMILY_CONVPOOL;
   *train = d->train;
   train->steps = chosen(o->steps, train->steps);
   train->warmup = chosen(o->warmup, train->warmup);

@@ -38,6 +38,7 @@ typedef struct progress {
   int quiet, terminal;
   double start, shown; /* when it began, when it was last shown */
   double seconds_between;
+  int64_t last_done; /* steps done when it was last shown */
 } progress;
 
 static progress progress_start(const char *title, int quiet) {
@@ -72,6 +73,8 @@ static void progress_show(progress *p, const contest *c, int last) {
   p->shown = now;
   int64_t done, all;
   count_steps(c, &done, &all);
+  if (!p->terminal && done == p->last_done) return;
+  p->last_done = done;
   double speed = (double)(done - c->started) / (now - p->start + 1e-9);
   int left = speed > 0 ? (int)((double)(all - done) / speed) : 0;
   char line[256];

@@ -72,7 +72,6 @@ static int64_t norm_width(lab_family family, const model_config *config) {
 }
 
 static void measure(sweep_point *point, trainer *t, lab_family family) {
-  tape_times times = trainer_times(t);
   point->k = rms_partial_count(norm_width(family, &t->m->config), point->p);
   int64_t k = rms_partial_count(COLS, point->p);
   point->predicted = 1 / sqrt(2 * (double)k);
@@ -80,7 +79,7 @@ static void measure(sweep_point *point, trainer *t, lab_family family) {
   point->diverged = t->diverged;
   point->in_model = point->quality = (double)NAN;
   if (t->diverged < 0) point->quality = evaluate_watched(t, &point->in_model).quality;
-  point->norm_share = times.norm / times.total;
+  point->norm_share = trainer_shares(t).norm;
 }
 
 static void add_section(lab_report *report, const sweep_point *points, const char *family, const char *metric) {

@@ -46,7 +46,7 @@ typedef struct tape tape;
 typedef void (*backward_fn)(tape *t, void *op);
 
 typedef struct tape_times {
-  double blas, norm, total; /* seconds since tape_reset_times */
+  double blas, norm, total; /* seconds */
 } tape_times;
 
 /* How far partial statistics are from full ones; see op_norm. */

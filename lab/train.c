@@ -44,6 +44,7 @@ void trainer_free(trainer *t) {
   free(t->tapes);
   free(t->curve);
   free(t->seconds);
+  free(t->times);
   model_free(t->m);
   free(t);
 }
@@ -75,6 +76,7 @@ static void shard_task(void *arg, int64_t shard) {
   tape *tp = job->t->tapes[shard];
   double start = lab_seconds();
   tape_reset(tp, 1, noise_key(job->t, shard));
+  tp->times = (tape_times){0};
   tensor *loss = job->t->m->loss(job->t->m, tp, (int)shard);
   job->losses[shard] = (double)loss->v[0];
   job->bytes[shard] = tape_activation_bytes(tp);
@@ -82,7 +84,18 @@ static void shard_task(void *arg, int64_t shard) {
   tp->times.total += lab_seconds() - start;
 }
 
+static tape_times times_of_shards(const trainer *t) {
+  tape_times sum = {0};
+  for (int i = 0; i < t->m->config.shards; i++) {
+    sum.blas += t->tapes[i]->times.blas;
+    sum.norm += t->tapes[i]->times.norm;
+    sum.total += t->tapes[i]->times.total;
+  }
+  return sum;
+}
+
 static void record(trainer *t, double loss, double seconds, double before) {
+  t->times = lab_grow(t->times, &t->times_capacity, t->step, sizeof *t->times);
   t->curve = lab_grow(t->curve, &t->curve_capacity, t->step, sizeof *t->curve);
   t->seconds = lab_grow(t->seconds, &t->seconds_capacity, t->step, sizeof *t->seconds);
   t->curve[t->step - 1] = (lab_point){(double)t->step, before + seconds, loss};
@@ -112,22 +125,15 @@ double trainer_step(trainer *t) {
     gradient = adam_step(&t->m->params, &adam, t->step, t->executor);
   }
   double end = lab_seconds();
-  t->adam_seconds += end - optimiser_start;
   if (!isfinite(loss) || !isfinite(gradient)) t->diverged = t->step;
   record(t, loss, end - start, before);
+  t->times[t->step - 1] = times_of_shards(t);
+  t->times[t->step - 1].total += end - optimiser_start;
   return loss;
 }
 
 model_score trainer_evaluate(trainer *t) {
-  int shards = t->m->config.shards;
-  tape_times *kept = lab_alloc((size_t)shards, sizeof *kept);
-  for (int i = 0; i < shards; i++)
-    kept[i] = t->tapes[i]->times;
-  model_score score = t->m->evaluate(t->m, t->tapes, t->executor);
-  for (int i = 0; i < shards; i++)
-    t->tapes[i]->times = kept[i];
-  free(kept);
-  return score;
+  return t->m->evaluate(t->m, t->tapes, t->executor);
 }
 
 double trainer_seconds(const trainer *t) {
@@ -138,8 +144,11 @@ void trainer_restore(trainer *t, int64_t step, const lab_point *curve) {
   t->curve = lab_grow(t->curve, &t->curve_capacity, step, sizeof *t->curve);
   t->seconds = lab_grow(t->seconds, &t->seconds_capacity, step, sizeof *t->seconds);
   if (step > 0) memcpy(t->curve, curve, (size_t)step * sizeof *curve);
-  for (int64_t i = 0; i < step; i++)
+  t->times = lab_grow(t->times, &t->times_capacity, step, sizeof *t->times);
+  for (int64_t i = 0; i < step; i++) {
     t->seconds[i] = (double)NAN; /* measured elsewhere */
+    t->times[i] = (tape_times){0};
+  }
   t->step = step;
 }
 
@@ -208,12 +217,16 @@ void trainers_seconds_per_step(trainer *const *trainers, int count, double *seco
   free(found);
 }
 
-tape_times trainer_times(const trainer *t) {
-  tape_times sum = {.total = t->adam_seconds};
-  for (int i = 0; i < t->m->config.shards; i++) {
-    sum.blas += t->tapes[i]->times.blas;
-    sum.norm += t->tapes[i]->times.norm;
-    sum.total += t->tapes[i]->times.total;
+step_shares trainer_shares(const trainer *t) {
+  double *norm = lab_alloc((size_t)t->step + 1, sizeof *norm), *blas = lab_alloc((size_t)t->step + 1, sizeof *blas);
+  int64_t count = 0;
+  for (int64_t i = 0; i < t->step; i++) {
+    if (!(t->times[i].total > 0)) continue;
+    norm[count] = t->times[i].norm / t->times[i].total;
+    blas[count++] = t->times[i].blas / t->times[i].total;
   }
-  return sum;
+  step_shares shares = {median(norm, count), median(blas, count)};
+  free(norm);
+  free(blas);
+  return shares;
 }

@@ -29,7 +29,8 @@ typedef struct trainer {
   int64_t curve_capacity;
   double *seconds; /* of each step since this process started it; NAN for those before */
   int64_t seconds_capacity;
-  double adam_seconds;
+  tape_times *times; /* of each step since this process started; summed over shards, total includes the optimiser */
+  int64_t times_capacity;
   int64_t activation_bytes; /* most of any step, over all shards */
 } trainer;
 
@@ -44,7 +45,11 @@ double trainer_seconds(const trainer *t); /* training time so far */
  * that what slows the machine for a while does not favour any: median of the share, times the median of the mean. The
  * first few steps, which warm up memory, are left out where there are enough. NAN without a step that all measured. */
 void trainers_seconds_per_step(trainer *const *trainers, int count, double *seconds);
-tape_times trainer_times(const trainer *t); /* summed over shards; total includes the optimiser */
+/* Shares of the step time inside normalization and inside matrix products: medians over the steps measured. */
+typedef struct step_shares {
+  double norm, blas;
+} step_shares;
+step_shares trainer_shares(const trainer *t);
 
 /* Continues after `step` steps whose curve is given; the parameters are the caller's business. */
 void trainer_restore(trainer *t, int64_t step, const lab_point *curve);
