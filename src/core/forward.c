@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
-#include <string.h>
+#include <stddef.h>
 #include "check.h"
 #include "run.h"
 
@@ -17,11 +17,12 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 
 /* Bytes of all the tensors of rows that one segment touches. */
 static int64_t segment_traffic(const rms_spec *spec, const rms_forward_job *job) {
-  int64_t size = (int64_t)rms_dtype_size(spec->dtype), residual = (int64_t)rms_dtype_size(spec->residual_dtype);
-  int64_t bytes = size;
+  int64_t size = (int64_t)rms_dtype_size(spec->dtype), bytes = size;
   if (job->y.data) bytes += size;
-  if (job->residual.data) bytes += residual;
-  if (job->residual_out.data) bytes += residual;
+  if (job->residual.data) {
+    int64_t residual = (int64_t)rms_dtype_size(spec->residual_dtype);
+    bytes += job->residual_out.data ? 2 * residual : residual;
+  }
   return bytes * job->lay.width;
 }
 
@@ -94,15 +95,28 @@ rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, 
 }
 
 rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t rows, int64_t cols, double eps) {
+  static const rms_const_view no_input;
+  static const rms_view no_output;
   rms_spec spec;
   rms_forward_args args;
-  memset(&spec, 0, sizeof spec);
-  memset(&args, 0, sizeof args);
   spec.cols = cols;
   spec.eps = eps;
+  spec.partial = spec.groups = 0;
+  spec.indices = NULL;
+  spec.weight_offset = 0;
+  spec.kind = RMS_KIND_RMS;
+  spec.eps_place = RMS_EPS_INSIDE;
+  spec.rounding = RMS_ROUND_AFTER_WEIGHT;
+  spec.dtype = spec.weight_dtype = spec.residual_dtype = spec.grad_dtype = RMS_F32;
+  spec.weight_per_inner = 0;
   args.outer = rows;
+  args.inner = 1;
+  args.x = args.residual = no_input;
+  args.y = args.residual_out = no_output;
   args.x.data = x;
-  args.weight = weight;
   args.y.data = y;
+  args.weight = weight;
+  args.bias = NULL;
+  args.rstd = args.mean = NULL;
   return rms_forward(&spec, &args, NULL);
 }
