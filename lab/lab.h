@@ -68,7 +68,7 @@ void dataset_free(dataset *d);
 /* NULL with an error. */
 model *dataset_model(const dataset *d, lab_family family, const model_config *config, lab_error *error);
 
-/* Ctrl-C sets a flag; a second one ends the program at once. */
+/* Ctrl-C (or SIGTERM) sets a flag; a second one ends the program at once. */
 void stop_on_interrupt(void);
 int stop_requested(void);
 

@@ -25,6 +25,7 @@ void stop_on_interrupt(void) {
   sigemptyset(&action.sa_mask);
   interrupted = 0;
   sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
 }
 
 int stop_requested(void) {
