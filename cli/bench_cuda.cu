@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rmsnorm bench --device cuda: operations in graph replay over rotating buffers, so that neither inputs nor outputs are in
- * L2, beside plain copies of the same bytes with the same mix of reads and writes. */
+ * rmsnorm bench --device cuda: operations in graph replay over rotating buffers, so that neither inputs nor outputs are
+ * in L2, beside plain copies of the same bytes with the same mix of reads and writes. */
 #include <cuda_runtime.h>
 #include <algorithm>
 #include <cmath>
@@ -21,13 +21,13 @@ namespace {
 enum { ROUNDS = 15, MOST_SETS = 1024 };
 constexpr size_t cold_bytes = (size_t)640 << 20; /* of all sets together: several times the L2 */
 
-#define MUST(call)                                                                                                        \
-  do {                                                                                                                    \
-    cudaError_t error_ = (call);                                                                                          \
-    if (error_ != cudaSuccess) {                                                                                          \
-      fprintf(stderr, "rmsnorm: cuda: %s\n", cudaGetErrorString(error_));                                                 \
-      exit(CLI_FAILED);                                                                                                   \
-    }                                                                                                                     \
+#define MUST(call)                                                                                                     \
+  do {                                                                                                                 \
+    cudaError_t error_ = (call);                                                                                       \
+    if (error_ != cudaSuccess) {                                                                                       \
+      fprintf(stderr, "rmsnorm: cuda: %s\n", cudaGetErrorString(error_));                                              \
+      exit(CLI_FAILED);                                                                                                \
+    }                                                                                                                  \
   } while (0)
 
 /* ---- plain copies ---- */
@@ -37,7 +37,8 @@ struct Streams {
   uint4 *out[3];
 };
 
-template <int READS, int WRITES, int UNROLL> __global__ void __launch_bounds__(256) copy_kernel(Streams s, int64_t vectors) {
+template <int READS, int WRITES, int UNROLL>
+__global__ void __launch_bounds__(256) copy_kernel(Streams s, int64_t vectors) {
   int64_t first = (int64_t)blockIdx.x * 256 * UNROLL + threadIdx.x;
   uint4 v[UNROLL][READS];
 #pragma unroll
@@ -300,7 +301,8 @@ int prepare(Bench &b, const char **reason) {
   b.residual_size = rms_dtype_size(b.spec.residual_dtype);
   count_streams(b);
   *reason = "the split form, index lists and in-place problems are not timed on this device";
-  if (b.problem.split || b.problem.has_indices || b.problem.in_place || b.elements == 0 || b.writes == 0) return CLI_BAD;
+  if (b.problem.split || b.problem.has_indices || b.problem.in_place || b.elements == 0 || b.writes == 0)
+    return CLI_BAD;
   *reason = "the tensors do not fit the device";
   size_t free_bytes, total;
   MUST(cudaMemGetInfo(&free_bytes, &total));
@@ -333,46 +335,29 @@ void release(Bench &b) {
 /* What the library is held to on an H200. */
 struct Bar {
   const char *problem;
-  double share;   /* of the ceiling; 0: none         */
-  double rate;    /* GB/s; 0: none                   */
-  double time;    /* at most so many microseconds    */
+  double share; /* of the ceiling; 0: none         */
+  double rate;  /* GB/s; 0: none                   */
+  double time;  /* at most so many microseconds    */
 };
 
 const Bar bars[] = {
-    {"rms:fwd:bf16:32768x1024", 0.97, 0, 0},
-    {"rms:fwd:bf16:32768x4096", 0.97, 0, 0},
-    {"rms:fwd:bf16:16384x8192", 0.97, 0, 0},
-    {"rms:fwd:bf16:8192x16384", 0.97, 0, 0},
-    {"rms:fwd:bf16:4096x32768", 0.95, 0, 0},
-    {"rms:fwd:bf16:2048x65536", 0.95, 0, 0},
-    {"rms:fwd:bf16:1024x131072", 0.95, 0, 0},
-    {"rms:fwd:bf16:32768x128", 1.0, 0, 0},
-    {"rms:fwd:bf16:8x4096", 0, 0, 1.7},
-    {"rms:fwd:bf16:64x4096", 0, 0, 2.1},
-    {"rms:bwd:bf16:32768x4096", 0.92, 0, 0},
-    {"rms:bwd:bf16:16384x8192", 0.92, 0, 0},
-    {"rms:bwd:bf16:8192x4096", 0, 3700, 0},
-    {"rms:bwd:bf16:32768x1024", 0.88, 0, 0},
-    {"rms:bwd:bf16:8192x16384", 0.88, 0, 0},
-    {"rms:bwd:bf16:4096x32768", 0.88, 0, 0},
-    {"rms:bwd:bf16:32768x128", 0, 2500, 0},
-    {"rms:fwd:bf16:32768x4096:res", 0.95, 0, 0},
-    {"layer:fwd:bf16:32768x1024", 0, 0, 0},
-    {"layer:fwd:bf16:32768x4096", 0, 0, 0},
-    {"layer:fwd:bf16:16384x8192", 0, 0, 0},
-    {"layer:fwd:bf16:8192x16384", 0, 0, 0},
-    {"layer:fwd:bf16:4096x32768", 0, 0, 0},
-    {"layer:fwd:bf16:2048x65536", 0, 0, 0},
-    {"layer:fwd:bf16:1024x131072", 0, 0, 0},
-    {"layer:fwd:bf16:32768x128", 0, 0, 0},
-    {"layer:fwd:bf16:8x4096", 0, 0, 0},
-    {"layer:fwd:bf16:64x4096", 0, 0, 0},
-    {"layer:bwd:bf16:32768x4096", 0, 0, 0},
-    {"layer:bwd:bf16:16384x8192", 0, 0, 0},
-    {"layer:bwd:bf16:8192x4096", 0, 0, 0},
-    {"layer:bwd:bf16:32768x1024", 0, 0, 0},
-    {"layer:bwd:bf16:8192x16384", 0, 0, 0},
-    {"layer:bwd:bf16:4096x32768", 0, 0, 0},
+    {"rms:fwd:bf16:32768x1024", 0.97, 0, 0},  {"rms:fwd:bf16:32768x4096", 0.97, 0, 0},
+    {"rms:fwd:bf16:16384x8192", 0.97, 0, 0},  {"rms:fwd:bf16:8192x16384", 0.97, 0, 0},
+    {"rms:fwd:bf16:4096x32768", 0.95, 0, 0},  {"rms:fwd:bf16:2048x65536", 0.95, 0, 0},
+    {"rms:fwd:bf16:1024x131072", 0.95, 0, 0}, {"rms:fwd:bf16:32768x128", 1.0, 0, 0},
+    {"rms:fwd:bf16:8x4096", 0, 0, 1.7},       {"rms:fwd:bf16:64x4096", 0, 0, 2.1},
+    {"rms:bwd:bf16:32768x4096", 0.92, 0, 0},  {"rms:bwd:bf16:16384x8192", 0.92, 0, 0},
+    {"rms:bwd:bf16:8192x4096", 0, 3700, 0},   {"rms:bwd:bf16:32768x1024", 0.88, 0, 0},
+    {"rms:bwd:bf16:8192x16384", 0.88, 0, 0},  {"rms:bwd:bf16:4096x32768", 0.88, 0, 0},
+    {"rms:bwd:bf16:32768x128", 0, 2500, 0},   {"rms:fwd:bf16:32768x4096:res", 0.95, 0, 0},
+    {"layer:fwd:bf16:32768x1024", 0, 0, 0},   {"layer:fwd:bf16:32768x4096", 0, 0, 0},
+    {"layer:fwd:bf16:16384x8192", 0, 0, 0},   {"layer:fwd:bf16:8192x16384", 0, 0, 0},
+    {"layer:fwd:bf16:4096x32768", 0, 0, 0},   {"layer:fwd:bf16:2048x65536", 0, 0, 0},
+    {"layer:fwd:bf16:1024x131072", 0, 0, 0},  {"layer:fwd:bf16:32768x128", 0, 0, 0},
+    {"layer:fwd:bf16:8x4096", 0, 0, 0},       {"layer:fwd:bf16:64x4096", 0, 0, 0},
+    {"layer:bwd:bf16:32768x4096", 0, 0, 0},   {"layer:bwd:bf16:16384x8192", 0, 0, 0},
+    {"layer:bwd:bf16:8192x4096", 0, 0, 0},    {"layer:bwd:bf16:32768x1024", 0, 0, 0},
+    {"layer:bwd:bf16:8192x16384", 0, 0, 0},   {"layer:bwd:bf16:4096x32768", 0, 0, 0},
     {"layer:bwd:bf16:32768x128", 0, 0, 0},
 };
 
@@ -390,10 +375,13 @@ double partner_time(const std::vector<std::pair<const char *, Result>> &done, co
 }
 
 void print_verdict(const Bar *bar, const Result &r, double partner) {
-  if (bar && bar->share > 0) printf("  %s %.2f of the copy", r.rate >= bar->share * r.ceiling ? "reached" : "MISSED", bar->share);
+  if (bar && bar->share > 0)
+    printf("  %s %.2f of the copy", r.rate >= bar->share * r.ceiling ? "reached" : "MISSED", bar->share);
   if (bar && bar->rate > 0) printf("  %s %.0f GB/s", r.rate >= bar->rate ? "reached" : "MISSED", bar->rate);
   if (bar && bar->time > 0) printf("  %s %.1f us", r.ours.median <= bar->time ? "reached" : "MISSED", bar->time);
-  if (partner > 0) printf("  %s 1.05 of RMSNorm (%.2f)", r.ours.median <= 1.05 * partner ? "reached" : "MISSED", r.ours.median / partner);
+  if (partner > 0)
+    printf("  %s 1.05 of RMSNorm (%.2f)", r.ours.median <= 1.05 * partner ? "reached" : "MISSED",
+           r.ours.median / partner);
 }
 
 } // namespace
@@ -434,11 +422,11 @@ extern "C" int bench_cuda(char **problems, int count, int json) {
     if (json) {
       printf("%s\n  {\"problem\": ", i ? "," : "");
       cli_json_string(stdout, text);
-      printf(", \"us\": %.4g, \"us_low\": %.4g, \"us_high\": %.4g, \"gb_per_s\": %.5g, \"copy_gb_per_s\": %.5g}", r.ours.median,
-             r.ours.low, r.ours.high, r.rate, r.ceiling);
+      printf(", \"us\": %.4g, \"us_low\": %.4g, \"us_high\": %.4g, \"gb_per_s\": %.5g, \"copy_gb_per_s\": %.5g}",
+             r.ours.median, r.ours.low, r.ours.high, r.rate, r.ceiling);
     } else {
-      printf("%-32s %9.2f %9.2f-%9.2f %7.0f %7.0f %6.3f", text, r.ours.median, r.ours.low, r.ours.high, r.rate, r.ceiling,
-             r.rate / r.ceiling);
+      printf("%-32s %9.2f %9.2f-%9.2f %7.0f %7.0f %6.3f", text, r.ours.median, r.ours.low, r.ours.high, r.rate,
+             r.ceiling, r.rate / r.ceiling);
       print_verdict(count ? nullptr : &bars[i], r, partner_time(done, text));
       printf("\n");
       fflush(stdout);

@@ -7,6 +7,7 @@
 #ifdef __cplusplus
 extern "C"
 #endif
-int bench_cuda(char **problems, int count, int json);
+    int
+    bench_cuda(char **problems, int count, int json);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs the cases of verify/ on the current CUDA device: blocks go over with their place modulo 256 kept, so that alignment
- * is that of the problem, and come back after the call. */
+ * Runs the cases of verify/ on the current CUDA device: blocks go over with their place modulo 256 kept, so that
+ * alignment is that of the problem, and come back after the call. */
 #include <cuda_runtime_api.h>
 #include <cstdlib>
 #include "rmsnorm_cuda.h"
@@ -40,7 +40,8 @@ struct Mirror {
     }
     for (int i = 0; i < memory->count; i++) {
       at[i] = arena.device + offset[i];
-      if (cudaMemcpy(at[i], memory->block[i].base, memory->block[i].bytes, cudaMemcpyHostToDevice) != cudaSuccess) return false;
+      if (cudaMemcpy(at[i], memory->block[i].base, memory->block[i].bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+        return false;
     }
     return true;
   }
@@ -48,7 +49,8 @@ struct Mirror {
   bool fetch() {
     if (cudaDeviceSynchronize() != cudaSuccess) return false;
     for (int i = 0; i < memory->count; i++)
-      if (cudaMemcpy(memory->block[i].base, at[i], memory->block[i].bytes, cudaMemcpyDeviceToHost) != cudaSuccess) return false;
+      if (cudaMemcpy(memory->block[i].base, at[i], memory->block[i].bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
+        return false;
     return true;
   }
 
@@ -67,9 +69,7 @@ struct Mirror {
   template <class View> void move(View &view) const {
     view.data = view.data ? there(static_cast<char *>(const_cast<void *>(view.data))) : nullptr;
   }
-  void *move_array(const void *p) const {
-    return p ? there(static_cast<char *>(const_cast<void *>(p))) : nullptr;
-  }
+  void *move_array(const void *p) const { return p ? there(static_cast<char *>(const_cast<void *>(p))) : nullptr; }
 
   rms_forward_args translate(const rms_forward_args *args) const {
     rms_forward_args out = *args;
@@ -143,22 +143,22 @@ rms_status backward(const vf_backend *, const vf_memory *memory, const rms_spec 
   });
 }
 
-rms_status backward_stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args,
-                          const rms_stat *reduced, rms_grad_sum *sums) {
+rms_status backward_stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec,
+                          const rms_backward_args *args, const rms_stat *reduced, rms_grad_sum *sums) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
     return rms_cuda_backward_stats(s, a, m.there(reduced), m.there(sums), nullptr);
   });
 }
 
-rms_status backward_apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args,
-                          const rms_stat *reduced, const rms_grad_sum *sums) {
+rms_status backward_apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec,
+                          const rms_backward_args *args, const rms_stat *reduced, const rms_grad_sum *sums) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
     return rms_cuda_backward_apply(s, a, m.there(reduced), m.there(sums), nullptr);
   });
 }
 
-const vf_backend backend = {"cuda", nullptr,  prepare, finish,         backward_workspace, forward,
-                            stats,  apply,    backward, backward_stats, backward_apply};
+const vf_backend backend = {"cuda", nullptr, prepare,  finish,         backward_workspace, forward,
+                            stats,  apply,   backward, backward_stats, backward_apply};
 
 } // namespace
 

@@ -22,9 +22,10 @@ static void print_device(FILE *stream, int json, int id) {
             p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem, p.l2CacheSize, driver / 1000, driver % 1000 / 10,
             p.major >= 8 ? "true" : "false");
   } else {
-    fprintf(stream, "%s, sm_%d%d, %d multiprocessors, %.0f GiB, %.0f MiB L2, driver for CUDA %d.%d%s\n", p.name, p.major, p.minor,
-            p.multiProcessorCount, (double)p.totalGlobalMem / 1073741824.0, (double)p.l2CacheSize / 1048576.0, driver / 1000,
-            driver % 1000 / 10, p.major >= 8 ? "" : " (not usable: sm_80 or later is needed)");
+    fprintf(stream, "%s, sm_%d%d, %d multiprocessors, %.0f GiB, %.0f MiB L2, driver for CUDA %d.%d%s\n", p.name,
+            p.major, p.minor, p.multiProcessorCount, (double)p.totalGlobalMem / 1073741824.0,
+            (double)p.l2CacheSize / 1048576.0, driver / 1000, driver % 1000 / 10,
+            p.major >= 8 ? "" : " (not usable: sm_80 or later is needed)");
   }
 }
 

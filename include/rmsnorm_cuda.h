@@ -9,11 +9,12 @@
  *   - Calls return when the work is queued on the stream: nothing waits, nothing is allocated, nothing is copied to or
  *     from the host. All of them can be captured in a CUDA graph.
  *   - Arguments are checked before the first launch. A valid call on a machine without a usable device is RMS_E_DEVICE;
- *     so is an error that the CUDA runtime reports at a launch. Errors of earlier work on the stream are the caller's to see.
+ *     so is an error that the CUDA runtime reports at a launch. Errors of earlier work on the stream are the caller's
+ * to see.
  *
- * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the same
- * bits on every run on the same kind of GPU. The bits are not those of the CPU library: the order of the sums is another one.
- * docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
+ * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the
+ * same bits on every run on the same kind of GPU. The bits are not those of the CPU library: the order of the sums is
+ * another one. docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
 #ifndef RMSNORM_CUDA_H
 #define RMSNORM_CUDA_H
 
@@ -32,12 +33,12 @@ RMS_API rms_status rms_cuda_available(void);
 RMS_API rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream);
 RMS_API rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
 
-/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for dweight and dbias on
- * the current device. 0 for arguments that they would refuse, and without a device. */
+/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for dweight and
+ * dbias on the current device. 0 for arguments that they would refuse, and without a device. */
 RMS_API size_t rms_cuda_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner);
 
-/* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles (LayerNorm's
- * statistics need rms_cuda_stats_merge instead). */
+/* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles
+ * (LayerNorm's statistics need rms_cuda_stats_merge instead). */
 RMS_API rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
                                   rms_cuda_stream stream);
 RMS_API rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward kernel: persistent blocks walk the rows of one slice (rows that share a weight). Rows come through a ring of
- * stages in shared memory, filled ahead by asynchronous copies; every thread reads back only what it asked for itself, so
- * the ring needs no barrier. dweight and dbias stay in registers.
+ * The backward kernel: persistent blocks walk the rows of one slice (rows that share a weight). Rows come through a
+ * ring of stages in shared memory, filled ahead by asynchronous copies; every thread reads back only what it asked for
+ * itself, so the ring needs no barrier. dweight and dbias stay in registers.
  *
  * With h the normalised row and u = dy*g:  dx = r * (u - mean(u) - h * mean(u*h)), where mean(u) is LayerNorm's alone.
  *
@@ -57,8 +57,8 @@ template <bool LAYER, bool SCALED> __device__ __forceinline__ float normalised(f
 
 /* Sums of u*h and u of the scaled u. */
 template <bool LAYER, bool SCALED, class T, class S, int NV>
-__device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
-                                       const uint4 *gain, const Statistic<float> &st, float u_scale) {
+__device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row, const uint4 *gain,
+                                       const Statistic<float> &st, float u_scale) {
   constexpr int V = vector_of<T>;
   float a[NV], b[NV];
 #pragma unroll
@@ -137,6 +137,22 @@ __device__ __forceinline__ Statistic<float> statistic_again(const BackwardJob &j
   }
 }
 
+/* ---- which rows ---- */
+
+/* Blocks (clusters) come slice by slice. Worked out anew where they are needed: they are not worth registers in the
+ * loop. */
+__device__ __forceinline__ unsigned block_unit(const BackwardJob &job) {
+  unsigned block = blockIdx.x;
+  asm volatile("" : "+r"(block));
+  return block / (unsigned)job.cluster;
+}
+__device__ __forceinline__ unsigned slice_of(const BackwardJob &job) {
+  return block_unit(job) / (unsigned)job.shares;
+}
+__device__ __forceinline__ unsigned share_of(const BackwardJob &job) {
+  return block_unit(job) % (unsigned)job.shares;
+}
+
 /* ---- column sums at the end of a block of rows ---- */
 
 template <class A> __device__ __forceinline__ void add_partial(A *to, double value, bool first) {
@@ -146,10 +162,10 @@ template <class A> __device__ __forceinline__ void add_partial(A *to, double val
 /* Teams of a warp hold the same columns: add them up, then the warps in order, and hand the sums to the partial buffer.
  * Bigger teams are alone in their block. */
 template <int NV, int V>
-__device__ __forceinline__ void hand_over(const BackwardJob &job, const Team &team, const Part &part, float (&sum)[NV][V],
-                                          int plane, int64_t slice, int64_t share, bool first_time, float *columns) {
+__device__ __forceinline__ void hand_over(const BackwardJob &job, const Team &team, const Part &part,
+                                          float (&sum)[NV][V], int plane, bool first_time, float *columns) {
   asm volatile("" : "+r"(plane)); /* what follows is not worth registers in the loop over rows */
-  int64_t base = ((plane * job.slices + slice) * job.shares + share) * job.lay.width;
+  int64_t base = ((plane * job.slices + slice_of(job)) * job.shares + share_of(job)) * job.lay.width;
   int width = (int)job.lay.width;
   if (team.threads > 32) {
 #pragma unroll
@@ -198,7 +214,8 @@ template <class T, class S, bool ALIGNED>
 constexpr int backward_team = ALIGNED && sizeof(S) == sizeof(T) ? BACKWARD_TEAM : BACKWARD_TEAM_WIDE;
 
 template <class T, class S, int NV, bool LAYER, bool ALIGNED>
-__global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kernel(const __grid_constant__ BackwardJob job) {
+__global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
+    backward_kernel(const __grid_constant__ BackwardJob job) {
   constexpr int V = vector_of<T>, cells_x = V * (int)sizeof(S) / 16, cells_g = V / 4;
   extern __shared__ uint4 shared[];
   const Layout &lay = job.lay;
@@ -217,14 +234,16 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   if (cluster > 1) cluster_arrive();
 
   /* this team's rows of the slice: every `stride`-th from `mine` */
-  const int64_t unit = blockIdx.x / (unsigned)cluster, slice = unit / job.shares, share = unit - slice * job.shares;
+  const unsigned share = share_of(job);
   const int teams = team.threads <= 32 ? threads / team.threads : 1;
-  const int64_t mine = share * teams + (teams > 1 ? threadIdx.x / (unsigned)team.threads : 0);
-  const int64_t stride = job.shares * teams;
-  const int rounds = (int)((job.slice_rows - share * teams + stride - 1) / stride); /* the same for all teams of the block */
+  const int64_t mine = (int64_t)share * teams + (teams > 1 ? threadIdx.x / (unsigned)team.threads : 0);
+  const int stride = (int)job.shares * teams;
+  const int rounds =
+      (int)((job.slice_rows - (int64_t)share * teams + stride - 1) / stride); /* the same for all teams of the block */
   const bool per_inner = lay.weight_inner != 0 && lay.inner > 1;
   const bool even = lay.inner == 1 && lay.groups == 1; /* rows follow each other at one distance */
   auto place = [&](int64_t row) -> Place {
+    const int64_t slice = slice_of(job);
     Place at = {row, 0, slice % lay.groups};
     if (per_inner) {
       at.inner = slice / lay.groups;
@@ -255,7 +274,8 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
           fetch<ALIGNED, T, V>(cell + i * cells_x * threads, x + skip * (int)sizeof(T), n);
         fetch<ALIGNED, T, V>(cell + (NV * cells_x + i) * threads, dy + skip * (int)sizeof(T), n);
         if (dresidual)
-          fetch<ALIGNED, S, V>(cell + (NV * (cells_x + 1) + i * cells_x) * threads, dresidual + skip * (int)sizeof(S), n);
+          fetch<ALIGNED, S, V>(cell + (NV * (cells_x + 1) + i * cells_x) * threads, dresidual + skip * (int)sizeof(S),
+                               n);
       }
     }
     end_of_copies();
@@ -274,9 +294,10 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   };
 
   for (int i = 0; i < job.stages - 1; i++)
-    request(mine + i * stride, i < rounds, i);
+    request(mine + (int64_t)i * stride, i < rounds, i);
   {
     const int size = lay.weight_wide ? 4 : (int)sizeof(T);
+    const int64_t slice = slice_of(job);
     const Place whose = {0, per_inner ? slice / lay.groups : 0, slice % lay.groups};
     const char *weight = parameter_at(lay.weight, lay, whose, size);
 #pragma unroll
@@ -305,13 +326,13 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
   if (cluster > 1) cluster_wait();
 
   const bool whole = lay.k == lay.width, want_sums = job.want_dweight || job.want_dbias;
-  bool first_time = true;
-  int stage = 0, ahead = job.stages - 1, in_block = 0;
+  int stage = 0;
   float next_r, next_mean;
   int64_t at = mine;
   saved(at, next_r, next_mean);
   for (int round = 0; round < rounds; round++, at += stride) {
-    request(at + (job.stages - 1) * stride, round + job.stages - 1 < rounds, ahead);
+    request(at + (int64_t)(job.stages - 1) * stride, round + job.stages - 1 < rounds,
+            stage == 0 ? job.stages - 1 : stage - 1);
     wait_for_stage(job.stages);
     Row<T, S, NV> row;
     const uint4 *cell = ring + stage * cells * threads;
@@ -415,17 +436,15 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1) backward_kern
         }
 #pragma unroll
         for (int j = 0; j < V; j++)
-          if (LAYER) dbias[i][j] += dy[j];
+          if (LAYER && job.want_dbias) dbias[i][j] += dy[j];
       }
       asm volatile("" ::: "memory"); /* one vector after the other: interleaving them would cost registers */
     }
     stage = stage + 1 == job.stages ? 0 : stage + 1;
-    ahead = ahead + 1 == job.stages ? 0 : ahead + 1;
-    if (want_sums && __builtin_expect(++in_block == BLOCK_ROWS || round + 1 == rounds, 0)) {
-      if (job.want_dweight) hand_over(job, team, part, dweight, 0, slice, share, first_time, columns);
-      if (LAYER && job.want_dbias) hand_over(job, team, part, dbias, job.want_dweight ? 1 : 0, slice, share, first_time, columns);
-      first_time = false;
-      in_block = 0;
+    if (want_sums && __builtin_expect((round + 1) % BLOCK_ROWS == 0 || round + 1 == rounds, 0)) {
+      const bool first_time = round < BLOCK_ROWS;
+      if (job.want_dweight) hand_over(job, team, part, dweight, 0, first_time, columns);
+      if (LAYER && job.want_dbias) hand_over(job, team, part, dbias, job.want_dweight ? 1 : 0, first_time, columns);
     }
   }
 #if __CUDA_ARCH__ >= 900

@@ -2,5 +2,5 @@
 #include "backward_launch.cuh"
 
 namespace rms_cuda {
-template cudaError_t launch_backward_of<float>(const BackwardJob &, const Grid &, cudaStream_t);
+template cudaError_t launch_backward_of<float>(const BackwardJob &, const Grid &, cudaStream_t, int *);
 }

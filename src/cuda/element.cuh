@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elements and vectors of them. A vector is the elements that 16 bytes of the data type hold (8 of bf16 and f16, 4 of f32,
- * 2 of f64), counted from the start of the segment whatever the alignment: sums are defined on these vectors, so every way
- * of loading them gives the same bits. */
+ * Elements and vectors of them. A vector is the elements that 16 bytes of the data type hold (8 of bf16 and f16, 4 of
+ * f32, 2 of f64), counted from the start of the segment whatever the alignment: sums are defined on these vectors, so
+ * every way of loading them gives the same bits. */
 #ifndef RMS_CUDA_ELEMENT_CUH
 #define RMS_CUDA_ELEMENT_CUH
 
@@ -15,12 +15,8 @@ namespace rms_cuda {
 template <class T> constexpr int vector_of = 16 / (int)sizeof(T);
 
 /* The arithmetic of a data type. */
-template <class T> struct RealOf {
-  using type = float;
-};
-template <> struct RealOf<double> {
-  using type = double;
-};
+template <class T> struct RealOf { using type = float; };
+template <> struct RealOf<double> { using type = double; };
 template <class T> using real_of = typename RealOf<T>::type;
 
 /* V elements of type S as they lie in memory, in registers. */

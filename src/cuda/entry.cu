@@ -126,9 +126,10 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   job.stats_out = stats_out;
   const size_t size = rms_dtype_size(spec->dtype), residual_size = job.lay.residual_wide ? 4 : size;
   const size_t weight_size = job.lay.weight_wide ? 4 : size;
-  job.aligned = aligned_rows(job.lay, job.x, size) && aligned_rows(job.lay, job.y, size) &&
-                aligned_rows(job.lay, job.residual, residual_size) && aligned_rows(job.lay, job.residual_out, residual_size) &&
-                aligned_parameter(job.lay, job.lay.weight, weight_size) && aligned_parameter(job.lay, job.bias, weight_size);
+  job.aligned =
+      aligned_rows(job.lay, job.x, size) && aligned_rows(job.lay, job.y, size) &&
+      aligned_rows(job.lay, job.residual, residual_size) && aligned_rows(job.lay, job.residual_out, residual_size) &&
+      aligned_parameter(job.lay, job.lay.weight, weight_size) && aligned_parameter(job.lay, job.bias, weight_size);
 
   const bool split = stats_in || stats_out;
   Plan plan = plan_fast(device, job.lay);
@@ -142,7 +143,6 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   }
   job.team = plan.team;
   job.cluster = plan.cluster;
-  job.per_thread = plan.per_thread;
   const int teams = plan.team <= 32 ? plan.threads / plan.team : 1;
   const int64_t step = fast ? segments : most_blocks / plan.cluster * teams; /* the fast kernel walks on by itself */
   for (job.first = 0; job.first < segments; job.first += step) {
@@ -180,25 +180,33 @@ static size_t workspace_bytes(const Device &device, const Layout &lay) {
   return most;
 }
 
-static cudaError_t launch_backward(const BackwardJob &job, const Grid &grid, cudaStream_t stream) {
+static cudaError_t launch_backward(const BackwardJob &job, const Grid &grid, cudaStream_t stream, int *clusters) {
   switch (job.lay.dtype) {
   case RMS_BF16:
-    return launch_backward_of<__nv_bfloat16>(job, grid, stream);
+    return launch_backward_of<__nv_bfloat16>(job, grid, stream, clusters);
   case RMS_F16:
-    return launch_backward_of<__half>(job, grid, stream);
+    return launch_backward_of<__half>(job, grid, stream, clusters);
   default:
-    return launch_backward_of<float>(job, grid, stream);
+    return launch_backward_of<float>(job, grid, stream, clusters);
   }
 }
 
 static cudaError_t run_tuned(const Device &device, const Plan &plan, BackwardJob &job, bool wide, cudaStream_t stream) {
-  Grid grid = {job.slices * job.shares * plan.cluster, plan.threads, 0};
+  Grid grid = {0, plan.threads, 0};
   grid.shared = plan_ring(device, plan, job.lay, wide, job.dresidual.data != nullptr, &job.stages);
-  const int teams = plan.team <= 32 ? plan.threads / plan.team : 1;
-  job.partial_is_f64 = job.slice_rows > job.shares * teams * BLOCK_ROWS;
   job.team = plan.team;
   job.cluster = plan.cluster;
-  return launch_backward(job, grid, stream);
+  if (plan.cluster > 1) {
+    int clusters = 0;
+    cudaError_t error = launch_backward(job, grid, stream, &clusters);
+    if (error != cudaSuccess) return error;
+    const int64_t most = clusters / job.slices > 0 ? clusters / job.slices : 1;
+    if (job.shares > most) job.shares = most;
+  }
+  const int teams = plan.team <= 32 ? plan.threads / plan.team : 1;
+  job.partial_is_f64 = job.slice_rows > job.shares * teams * BLOCK_ROWS;
+  grid.blocks = job.slices * job.shares * plan.cluster;
+  return launch_backward(job, grid, stream, nullptr);
 }
 
 static cudaError_t run_columns(BackwardJob &job, cudaStream_t stream) {
@@ -265,7 +273,8 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
                            const rms_grad_sum *sums_in, rms_grad_sum *sums_out, cudaStream_t stream) {
   rms_backward_job checked;
   int64_t segments;
-  rms_status status = rms_check_backward(spec, args, flags | RMS_CHECK_DEVICE, stats_in, sums_in, sums_out, &checked, &segments);
+  rms_status status =
+      rms_check_backward(spec, args, flags | RMS_CHECK_DEVICE, stats_in, sums_in, sums_out, &checked, &segments);
   if (status) return status;
   BackwardJob job = backward_job(spec, args, checked);
   job.stats_in = stats_in;
@@ -354,7 +363,8 @@ rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rm
   return forward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, nullptr, stats, stream);
 }
 
-rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats, rms_cuda_stream stream) {
+rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                          rms_cuda_stream stream) {
   if (!stats) return RMS_E_ARGUMENT;
   return forward(spec, args, RMS_CHECK_SPLIT, stats, nullptr, stream);
 }
@@ -368,7 +378,8 @@ rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *i
   if (count == 0) return RMS_OK;
   if (rms_cuda_available()) return RMS_E_DEVICE;
   const int64_t blocks = (count + 255) / 256;
-  merge_kernel<<<(unsigned)(blocks < 4096 ? blocks : 4096), 256, 0, stream>>>(lay.kind == RMS_KIND_LAYER, count, into, from);
+  merge_kernel<<<(unsigned)(blocks < 4096 ? blocks : 4096), 256, 0, stream>>>(lay.kind == RMS_KIND_LAYER, count, into,
+                                                                              from);
   return status_of(cudaPeekAtLastError());
 }
 
@@ -391,7 +402,8 @@ rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms_backward_args
 size_t rms_cuda_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner) {
   rms_layout lay;
   Device device;
-  if (rms_check_spec(spec, RMS_CHECK_SPLIT | RMS_CHECK_DEVICE, &lay) || outer < 0 || inner < 0 || !query_device(&device))
+  if (rms_check_spec(spec, RMS_CHECK_SPLIT | RMS_CHECK_DEVICE, &lay) || outer < 0 || inner < 0 ||
+      !query_device(&device))
     return 0;
   lay.inner = inner ? inner : 1;
   lay.weight_inner = lay.per_inner ? 1 : 0;

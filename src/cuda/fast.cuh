@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward kernel of the common case: aligned rows, the whole row in the statistic, eps inside the root, weight and bias
- * (if any) in the data type, one rounding. Little code, so that it is quick to start and to run; the sums and the arithmetic
- * are those of forward.cuh. Persistent: with RING, teams of a warp or more walk the rows through a ring of stages, so that
- * loads never wait for the arithmetic; small teams load straight into registers.
+ * The forward kernel of the common case: aligned rows, the whole row in the statistic, eps inside the root, weight and
+ * bias (if any) in the data type, one rounding. Little code, so that it is quick to start and to run; the sums and the
+ * arithmetic are those of forward.cuh. Persistent: with RING, teams of a warp or more walk the rows through a ring of
+ * stages, so that loads never wait for the arithmetic; small teams load straight into registers.
  *
  * T: data type. NV: vectors of a thread. */
 #ifndef RMS_CUDA_FAST_CUH
@@ -69,14 +69,14 @@ __device__ __forceinline__ void measure_scaled(const Layout &lay, Team &team, Pa
 }
 
 template <class T, int NV, bool LAYER, bool RESIDUAL, bool RING>
-__global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kernel(const __grid_constant__ ForwardJob job) {
+__global__ void __launch_bounds__(FAST_TEAM, 2) fast_forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>, size = (int)sizeof(T), cells = NV * (RESIDUAL ? 2 : 1);
   extern __shared__ uint4 shared[];
   const Layout &lay = job.lay;
   const int threads = (int)blockDim.x, stages = job.stages;
   Team team;
-  int64_t segment = join_team(team, job.team, job.cluster, job.first,
-                              shared + (RING ? cells * stages * threads : 0), NV);
+  int64_t segment =
+      join_team(team, job.team, job.cluster, job.first, shared + (RING ? (cells * stages + NV) * threads : 0), NV);
   if (job.cluster > 1) cluster_arrive();
   const int64_t segments = lay.outer * lay.inner * lay.groups;
   const int64_t stride = team.threads <= 32 ? (int64_t)gridDim.x * (blockDim.x / (unsigned)team.threads)
@@ -106,24 +106,25 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
     end_of_copies();
   };
 
-  /* One weight for all rows stays in registers. */
-  const bool one_weight = lay.groups == 1 && lay.weight_inner == 0;
-  Packed<T, V> weight[NV];
-  auto load_weight = [&](const char *from) {
-#pragma unroll
-    for (int i = 0; i < NV; i++)
-      if (first + i * step < part.width) load_vector<true, false>(weight[i], from + i * step * size, V);
-  };
+  /* One weight for all rows is kept in shared memory: each thread its own part. */
+  const bool one_weight = RING && lay.groups == 1 && lay.weight_inner == 0;
+  uint4 *weight_cell = ring + (RING ? cells * stages * threads : 0);
 
   int stage = 0, ahead = stages - 1;
   if (RING)
     for (int i = 0; i < stages - 1; i++)
       request(segment + i * stride, i);
-  if (lay.weight && one_weight) load_weight(lay.weight + first * size);
+  if (lay.weight && one_weight) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      if (first + i * step < part.width)
+        weight_cell[i * threads] = load_shared_by_rows(lay.weight + (first + i * step) * size);
+  }
   if (job.cluster > 1) cluster_wait();
 
   /* All teams of a warp take part in every round; all threads of a bigger team have the same segment. */
-  for (int64_t lead = segment; team.threads < 32 ? __any_sync(whole_warp, lead < segments) != 0 : lead < segments; lead += stride) {
+  for (int64_t lead = segment; team.threads < 32 ? __any_sync(whole_warp, lead < segments) != 0 : lead < segments;
+       lead += stride) {
     const bool active = lead < segments;
     const int64_t row = active ? lead : 0;
     int64_t weight_offset = first * size;
@@ -148,7 +149,6 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
       }
     }
     const char *weight_at = lay.weight + weight_offset, *bias_at = job.bias + weight_offset;
-    if (lay.weight && !one_weight) load_weight(weight_at);
     if (RESIDUAL) {
       const char *r_at = job.residual.data + (RING ? 0 : offset_of(job.residual, row));
       char *sum_at = job.residual_out.data + (job.residual_out.data ? offset_of(job.residual_out, row) : 0);
@@ -171,7 +171,6 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
         if (job.residual_out.data && here) store_vector<true>(sum_at + i * step * size, x[i], V);
       }
     }
-    stay_packed(weight);
     Statistic<float> st;
     st.scale = 1;
     measure_whole<LAYER>(lay, team, x, part, st);
@@ -198,7 +197,12 @@ __global__ void __launch_bounds__(FAST_TEAM, NV == 8 ? 2 : 3) fast_forward_kerne
         h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
       if (lay.weight) {
         float g[V];
-        unpack(weight[i], g);
+        Packed<T, V> weight;
+        if (one_weight)
+          take(weight, weight_cell + i * threads);
+        else
+          load_vector<true, false>(weight, weight_at + i * step * size, V);
+        unpack(weight, g);
         add_offset(lay, g);
         if (job.bias) {
           float b[V];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * dweight and dbias from the partial sums, in f64 and in a fixed order: each thread adds every ROWS-th partial sum of its
- * column, then the threads of a column are combined as a tree. */
+ * dweight and dbias from the partial sums, in f64 and in a fixed order: each thread adds every ROWS-th partial sum of
+ * its column, then the threads of a column are combined as a tree. */
 #include "element.cuh"
 #include "launch.cuh"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward kernel: the segment stays in registers, packed, between its statistic and its output; every byte moves once.
+ * The forward kernel: the segment stays in registers, packed, between its statistic and its output; every byte moves
+ * once.
  *
  * T: data type. S: type of what is normalised: T, or f32 for the sum with a wide residual. NV: vectors of a thread. */
 #ifndef RMS_CUDA_FORWARD_CUH
@@ -31,8 +32,8 @@ __device__ __forceinline__ float vector_sum(const Packed<S, V> &packed, unsigned
   return sum;
 }
 
-/* The vectors of a thread: elements first + i*step.. of the segment. Tuned kernels take segments of fewer than 2^31 elements
- * and no index lists. */
+/* The vectors of a thread: elements first + i*step.. of the segment. Tuned kernels take segments of fewer than 2^31
+ * elements and no index lists. */
 struct Part {
   int first, step, width; /* width 0: the thread has no segment */
 
@@ -158,16 +159,19 @@ __device__ __forceinline__ int64_t join_team(Team &team, int threads, int cluste
     team.rank = cluster > 1 ? (int)(blockIdx.x % (unsigned)cluster) : 0;
   }
   team.pitch = threads / 32 * cluster * per_thread;
-  if (cluster > 1) prepare_mailbox(team.mailbox);
+  prepare_mailbox(team.mailbox);
   return segment;
 }
 
 /* Blocks of FORWARD_TEAM threads that an SM must have registers for. */
 template <class T, class S, int NV, bool ALIGNED>
-constexpr int forward_blocks = !ALIGNED || sizeof(S) != sizeof(T) || NV == 8 ? 2 : NV == 4 ? 3 : 4;
+constexpr int forward_blocks = !ALIGNED || sizeof(S) != sizeof(T) || NV == 8 ? 2
+                               : NV == 4                                     ? 3
+                                                                             : 4;
 
 template <class T, class S, int NV, bool ALIGNED>
-__global__ void __launch_bounds__(FORWARD_TEAM, forward_blocks<T, S, NV, ALIGNED>) forward_kernel(const __grid_constant__ ForwardJob job) {
+__global__ void __launch_bounds__(FORWARD_TEAM, forward_blocks<T, S, NV, ALIGNED>)
+    forward_kernel(const __grid_constant__ ForwardJob job) {
   constexpr int V = vector_of<T>;
   constexpr bool early_weight = NV <= 4 && ALIGNED;
   __shared__ __align__(16) char shared[16 + 2 * sizeof(float) * MAX_CLUSTER * FORWARD_TEAM / 32 * NV];

@@ -33,6 +33,23 @@ cudaError_t launch(void (*kernel)(const Job), const Job &job, const Grid &grid, 
   return cudaLaunchKernelEx(&config, kernel, job);
 }
 
+/* Clusters that the device holds at once: fewer than its SMs over the cluster's size, for clusters do not cross its
+ * parts. */
+template <class Job>
+cudaError_t active_clusters(void (*kernel)(const Job), const Grid &grid, int cluster, int *clusters) {
+  cudaLaunchAttribute attribute[1];
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)cluster);
+  config.blockDim = dim3((unsigned)grid.threads);
+  config.dynamicSmemBytes = grid.shared;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  attribute[0].id = cudaLaunchAttributeClusterDimension;
+  attribute[0].val.clusterDim.x = (unsigned)cluster;
+  attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+  return cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
+}
+
 } // namespace rms_cuda
 
 #endif

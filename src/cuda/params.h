@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the entry points (entry.cpp) hand to the kernels: jobs that are already checked, with strides in bytes. A segment is
- * one group of one row; segment s belongs to row s / groups, row r to outer index r / inner. */
+ * What the entry points (entry.cpp) hand to the kernels: jobs that are already checked, with strides in bytes. A
+ * segment is one group of one row; segment s belongs to row s / groups, row r to outer index r / inner. */
 #ifndef RMS_CUDA_PARAMS_H
 #define RMS_CUDA_PARAMS_H
 
@@ -12,7 +12,7 @@
 namespace rms_cuda {
 
 /* Threads that share a segment within a block, and blocks that share it. */
-enum { FORWARD_TEAM = 256, FAST_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
+enum { FORWARD_TEAM = 256, FAST_TEAM = 512, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
@@ -33,12 +33,12 @@ struct Layout {
   int64_t k;              /* of them in the statistic; 0 in a shard without any        */
   const int64_t *indices; /* the k elements, or NULL: the first k                      */
   double eps, offset;
-  int eps_limit;          /* largest exponent by which a segment may be scaled         */
+  int eps_limit; /* largest exponent by which a segment may be scaled         */
   bool layer, eps_outside, before;
-  bool weight_wide;       /* weight and bias are f32 and the data is not               */
-  bool residual_wide;     /* the residual tensors are f32 and the data is not          */
+  bool weight_wide;   /* weight and bias are f32 and the data is not               */
+  bool residual_wide; /* the residual tensors are f32 and the data is not          */
   const char *weight;
-  int64_t weight_inner;   /* bytes from one inner index's weights to the next          */
+  int64_t weight_inner; /* bytes from one inner index's weights to the next          */
   rms_dtype dtype;
 };
 
@@ -54,7 +54,6 @@ struct ForwardJob {
   int team;                 /* threads that share a segment: a power of two up to 32, or a block's */
   int cluster;              /* blocks that share a segment */
   int stages;               /* of the ring           */
-  int per_thread;           /* vectors of a thread   */
 };
 
 /* What the second half of a backward needs to know of a segment. */
@@ -76,7 +75,7 @@ struct BackwardJob {
   const rms_grad_sum *sums_in;
   rms_grad_sum *sums_out;
   RowScalars *scalars;
-  void *partial;        /* [dweight, dbias][slice][share][width], f32 or f64 */
+  void *partial; /* [dweight, dbias][slice][share][width], f32 or f64 */
   bool partial_is_f64;
   int64_t slices;       /* sets of rows that share a weight                  */
   int64_t slice_rows;   /* rows of each                                      */
@@ -89,8 +88,8 @@ struct FinishJob {
   const void *partial;
   bool partial_is_f64;
   int64_t slices, shares, width;
-  int planes;       /* sums in the partial buffer: 1 or 2 */
-  void *out[2];     /* of each plane                      */
+  int planes;   /* sums in the partial buffer: 1 or 2 */
+  void *out[2]; /* of each plane                      */
   bool add[2];
   rms_dtype type;
   int columns; /* of a block; set by launch_finish */
@@ -105,8 +104,11 @@ struct Grid {
 /* One launch each; the return value is the runtime's. */
 template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
 /* threads and shared memory of the grid are given; the number of blocks is chosen here. */
-template <class T> cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multiprocessors, cudaStream_t stream);
-template <class T> cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream);
+template <class T>
+cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multiprocessors, cudaStream_t stream);
+/* With `clusters`: no launch, but the number of clusters that the device holds at once. */
+template <class T>
+cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream, int *clusters);
 cudaError_t launch_finish(const FinishJob &job, bool overlap, cudaStream_t stream);
 cudaError_t launch_plain_forward(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
 cudaError_t launch_plain_rows(const BackwardJob &job, const Grid &grid, cudaStream_t stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels that can do everything, reading rows twice: f64 data, index lists, the split operations, and rows that are too wide
- * for the tuned kernels. Their sums have the same order, so they give the same bits. */
+ * Kernels that can do everything, reading rows twice: f64 data, index lists, the split operations, and rows that are
+ * too wide for the tuned kernels. Their sums have the same order, so they give the same bits. */
 #ifndef RMS_CUDA_PLAIN_CUH
 #define RMS_CUDA_PLAIN_CUH
 
@@ -52,7 +52,8 @@ struct Crew {
   double *slots; /* [32], shared */
 };
 
-template <class Op, class R, class F> __device__ __forceinline__ R sum_over(const Crew &crew, int64_t vectors, F of_vector) {
+template <class Op, class R, class F>
+__device__ __forceinline__ R sum_over(const Crew &crew, int64_t vectors, F of_vector) {
   R slot = 0;
   if (crew.lanes < 32) return butterfly<Op>(crew.lane < vectors ? of_vector(crew.lane) : (R)0, crew.lanes / 2, 1);
   for (int64_t c = crew.warp; c * 32 < vectors; c += crew.warps) {
@@ -124,7 +125,8 @@ __device__ __forceinline__ Statistic<real_of<T>> plain_statistic(const Layout &l
   return st;
 }
 
-template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forward_kernel(const __grid_constant__ ForwardJob job) {
+template <class T>
+__global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forward_kernel(const __grid_constant__ ForwardJob job) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   __shared__ double slots[32];
@@ -132,11 +134,13 @@ template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forwar
   Crew crew = join_crew(job.team, slots);
   const int64_t segments = lay.outer * lay.inner * lay.groups, vectors = (lay.width + V - 1) / V;
   int64_t segment = job.first + blockIdx.x;
-  if (job.team < 32) segment = job.first + (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.team) + threadIdx.x / (unsigned)job.team;
+  if (job.team < 32)
+    segment = job.first + (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.team) + threadIdx.x / (unsigned)job.team;
   const bool active = segment < segments;
   if (!active) segment = segments - 1; /* idle teams keep their warp company and store nothing */
   const Place at = place_of(lay, segment);
-  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size, weight_size = lay.weight_wide ? 4 : size;
+  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size,
+            weight_size = lay.weight_wide ? 4 : size;
   const char *x_at = segment_at(job.x, lay, at, size), *residual_at = segment_at(job.residual, lay, at, residual_size);
   auto load = [&](int64_t j, int n, R(&x)[V]) {
     load_elements<T>(x, x_at, j, n, false, job.aligned);
@@ -165,7 +169,8 @@ template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forwar
   if (!active) return;
 
   char *y_at = segment_at(job.y, lay, at, size), *sum_at = segment_at(job.residual_out, lay, at, residual_size);
-  const char *weight_at = parameter_at(lay.weight, lay, at, weight_size), *bias_at = parameter_at(job.bias, lay, at, weight_size);
+  const char *weight_at = parameter_at(lay.weight, lay, at, weight_size),
+             *bias_at = parameter_at(job.bias, lay, at, weight_size);
   for (int64_t v = (int64_t)crew.warp * crew.lanes + crew.lane; v < vectors; v += (int64_t)crew.warps * crew.lanes) {
     int n = (int)(lay.width - v * V < V ? lay.width - v * V : V);
     R h[V], g[V], b[V];
@@ -231,7 +236,8 @@ template <class T> struct Segment {
     if (job.lay.before) round_to<T>(u);
   }
 
-  __device__ __forceinline__ void load_h(const BackwardJob &job, int64_t j, int n, R scale, R mean, R r, R (&h)[V]) const {
+  __device__ __forceinline__ void load_h(const BackwardJob &job, int64_t j, int n, R scale, R mean, R r,
+                                         R (&h)[V]) const {
     load_elements<T>(h, x, j, n, job.x_wide, job.aligned);
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -241,8 +247,8 @@ template <class T> struct Segment {
 
 /* Elements j.. of dx and dresidual_out, and (in h) what dy is multiplied by for dweight. */
 template <class T, int V, class R>
-__device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place &at, int64_t j, int n, const RowScalars &s,
-                                            const R (&h)[V], R (&out)[V]) {
+__device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place &at, int64_t j, int n,
+                                            const RowScalars &s, const R (&h)[V], R (&out)[V]) {
   const Layout &lay = job.lay;
   const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size;
   const unsigned mask = statistic_mask<V>(lay, j);
@@ -279,9 +285,11 @@ template <class R> __device__ __forceinline__ bool plain_usable(R r) {
   return r >= 1 / limit && r <= limit;
 }
 
-/* First half: the sums of one segment per block, or per team of lanes. With dx or dresidual_out asked for here (no column
- * sums) the second half follows at once; otherwise the scalars are kept for it, or the public sums are written. */
-template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
+/* First half: the sums of one segment per block, or per team of lanes. With dx or dresidual_out asked for here (no
+ * column sums) the second half follows at once; otherwise the scalars are kept for it, or the public sums are written.
+ */
+template <class T>
+__global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   __shared__ double slots[32];
@@ -368,7 +376,8 @@ template <class T> __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_k
 }
 
 /* The scalars of a segment from the reduced statistics and sums of a sharded row. */
-template <class R> __device__ __forceinline__ RowScalars import_sums(const Layout &lay, const rms_stat &stat, rms_grad_sum sums) {
+template <class R>
+__device__ __forceinline__ RowScalars import_sums(const Layout &lay, const rms_stat &stat, rms_grad_sum sums) {
   Statistic<R> st = import_statistic<R>(lay, stat);
   if (!lay.layer) sums.ux *= (double)st.r * (double)st.scale;
   double most = fmax(fabs(sums.ux), lay.layer ? fabs(sums.u) : 0.0);
@@ -376,7 +385,8 @@ template <class R> __device__ __forceinline__ RowScalars import_sums(const Layou
   if (!plain_dot_in_range((R)sums.ux) || (lay.layer && !plain_dot_in_range((R)sums.u)))
     u_scale = most > 0 && most <= Range<double>::most() ? power_of_two(-exponent_of(most), (R)0) : (R)1;
   R k = (R)stat.count;
-  RowScalars s = {st.scale, u_scale, st.mean, st.r, quotient((R)(sums.u * u_scale), k), quotient((R)(sums.ux * u_scale), k)};
+  RowScalars s = {
+      st.scale, u_scale, st.mean, st.r, quotient((R)(sums.u * u_scale), k), quotient((R)(sums.ux * u_scale), k)};
   if (lay.eps_outside) s.c2 *= outside_factor(st);
   return s;
 }
@@ -388,7 +398,8 @@ __global__ void __launch_bounds__(128, 1) plain_columns_kernel(const __grid_cons
   constexpr int V = vector_of<T>;
   const Layout &lay = job.lay;
   const int64_t vectors = (lay.width + V - 1) / V, tiles = (vectors + blockDim.x - 1) / blockDim.x;
-  const int64_t tile = blockIdx.x % tiles, rest = blockIdx.x / tiles, share = rest % job.shares, slice = rest / job.shares;
+  const int64_t tile = blockIdx.x % tiles, rest = blockIdx.x / tiles, share = rest % job.shares,
+                slice = rest / job.shares;
   const int64_t v = tile * blockDim.x + threadIdx.x, j = v * V;
   if (v >= vectors) return;
   const int n = (int)(lay.width - j < V ? lay.width - j : V);

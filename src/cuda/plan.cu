@@ -38,7 +38,8 @@ int64_t vectors_of(const Layout &lay) {
 /* A block, or a cluster of blocks, of whole warps with per_thread vectors each. */
 static void plan_blocks(const Device &device, int64_t vectors, int most, Plan *plan) {
   int64_t capacity = (int64_t)most * plan->per_thread;
-  plan->cluster = power_above(divide_up(vectors, capacity) <= MAX_CLUSTER ? divide_up(vectors, capacity) : MAX_CLUSTER + 1);
+  plan->cluster =
+      power_above(divide_up(vectors, capacity) <= MAX_CLUSTER ? divide_up(vectors, capacity) : MAX_CLUSTER + 1);
   plan->team = plan->threads = (int)(divide_up(divide_up(vectors, plan->cluster * plan->per_thread), 32) * 32);
   plan->tuned = plan->cluster == 1 || (plan->cluster <= MAX_CLUSTER && device.clusters);
 }
@@ -60,24 +61,24 @@ Plan plan_forward(const Device &device, const Layout &lay) {
 /* Teams of a warp or more, with a ring; smaller ones without. */
 Plan plan_fast(const Device &device, const Layout &lay) {
   const int64_t vectors = vectors_of(lay);
-  Plan plan = {true, vectors <= 512 ? 4 : 8, 32, 1, 128};
+  Plan plan = {true, 4, 32, 1, 128};
   if (vectors <= 32)
     plan.team = power_above(divide_up(vectors, plan.per_thread));
-  else if (vectors > 128)
+  else if (vectors > 32 * plan.per_thread)
     plan_blocks(device, vectors, FAST_TEAM, &plan);
   return plan;
 }
 
 size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int *stages) {
-  const size_t chunks = plan.team > 32 ? 16 + 2 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread) : 0;
-  const size_t stage = (size_t)plan.threads * (size_t)plan.per_thread * (residual ? 32 : 16);
+  const size_t chunks = 16 + 2 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
+  const size_t weight = (size_t)(plan.threads * plan.per_thread) * 16, stage = weight * (residual ? 2 : 1);
   *stages = 0;
-  if (plan.team < 32) return 0;
-  /* room for two thirds of an SM's usual share of threads at this depth */
-  const size_t share = (size_t)device.shared_per_multiprocessor * (size_t)plan.threads / 768;
-  for (*stages = 4; *stages > 2 && *stages * stage + chunks > share; --*stages)
+  if (plan.team < 32) return chunks;
+  /* as deep as leaves room for the 1024 threads that an SM has registers for */
+  const size_t share = (size_t)device.shared_per_multiprocessor * (size_t)plan.threads / 1024 - 1024;
+  for (*stages = 4; *stages > 2 && *stages * stage + weight + chunks > share; --*stages)
     continue;
-  return *stages * stage + chunks;
+  return *stages * stage + weight + chunks;
 }
 
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {
@@ -122,7 +123,7 @@ static size_t shared_bytes(const Plan &plan, const Layout &lay, bool wide, bool 
     bytes += 16 + 4 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
   else
     bytes += 16 + sizeof(float) * (4 * (size_t)(plan.team / 32 * plan.per_thread) +
-                              (size_t)(plan.threads / 32) * (size_t)(plan.team * plan.per_thread * v));
+                                   (size_t)(plan.threads / 32) * (size_t)(plan.team * plan.per_thread * v));
   return bytes;
 }
 
@@ -131,7 +132,8 @@ size_t plan_ring(const Device &device, const Plan &plan, const Layout &lay, bool
   const size_t blocks = (size_t)(threads_per_multiprocessor(wide) / plan.threads), reserved = 1024;
   for (*stages = 4; *stages > 2; --*stages) {
     size_t bytes = shared_bytes(plan, lay, wide, dresidual, *stages);
-    if (bytes <= (size_t)device.shared_per_block && (bytes + reserved) * blocks <= (size_t)device.shared_per_multiprocessor)
+    if (bytes <= (size_t)device.shared_per_block &&
+        (bytes + reserved) * blocks <= (size_t)device.shared_per_multiprocessor)
       break;
   }
   return shared_bytes(plan, lay, wide, dresidual, *stages);

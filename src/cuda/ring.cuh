@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A ring of stages in shared memory, filled ahead by asynchronous copies. Every thread reads back only the 16-byte cells that
- * it asked for itself, so the ring needs no barrier. */
+ * A ring of stages in shared memory, filled ahead by asynchronous copies. Every thread reads back only the 16-byte
+ * cells that it asked for itself, so the ring needs no barrier. */
 #ifndef RMS_CUDA_RING_CUH
 #define RMS_CUDA_RING_CUH
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From sums to the statistic of a segment, and the range guard: a segment whose sum of squares left the range in which f32
- * (f64 for f64 data) is exact is measured again, scaled by a power of two. */
+ * From sums to the statistic of a segment, and the range guard: a segment whose sum of squares left the range in which
+ * f32 (f64 for f64 data) is exact is measured again, scaled by a power of two. */
 #ifndef RMS_CUDA_STATISTIC_CUH
 #define RMS_CUDA_STATISTIC_CUH
 
@@ -10,28 +10,18 @@
 namespace rms_cuda {
 
 /* Of the segment times `scale`. h = fma(x, scale, -mean) * r. */
-template <class R> struct Statistic {
-  R sum, mean, rms, r, scale;
-};
+template <class R> struct Statistic { R sum, mean, rms, r, scale; };
 
 template <class R> struct Range;
 template <> struct Range<float> {
-  static __device__ __forceinline__ float tiny() {
-    return 0x1p-100f;
-  }
-  static __device__ __forceinline__ float most() {
-    return 3.402823466e38f;
-  }
+  static __device__ __forceinline__ float tiny() { return 0x1p-100f; }
+  static __device__ __forceinline__ float most() { return 3.402823466e38f; }
   /* Scales stay normal numbers, and what is scaled by them has squares that add up without trouble. */
   static constexpr int lowest = -100, highest = 120;
 };
 template <> struct Range<double> {
-  static __device__ __forceinline__ double tiny() {
-    return 0x1p-900;
-  }
-  static __device__ __forceinline__ double most() {
-    return 1.7976931348623157e308;
-  }
+  static __device__ __forceinline__ double tiny() { return 0x1p-900; }
+  static __device__ __forceinline__ double most() { return 1.7976931348623157e308; }
   static constexpr int lowest = -900, highest = 1000;
 };
 
@@ -88,8 +78,8 @@ __device__ __forceinline__ int exponent_of(double a) {
   return (__double2hiint(a) >> 20 & 2047) - 1023;
 }
 
-/* The power of two that brings `largest` to the order of one, as far as the range of scales allows; 1 where there is nothing
- * to scale (all zeros, or something that is not finite). */
+/* The power of two that brings `largest` to the order of one, as far as the range of scales allows; 1 where there is
+ * nothing to scale (all zeros, or something that is not finite). */
 template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) {
   if (!(largest > 0) || !(largest <= Range<R>::most())) return 1;
   int e = -exponent_of(largest);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The order of every sum over a segment. It is defined on elements, so that it is the same for every division of the work:
+ * The order of every sum over a segment. It is defined on elements, so that it is the same for every division of the
+ * work:
  *
  *   vector   16 bytes of the data type: one chain of fma (or additions) in increasing order from zero
  *   chunk    32 vectors: l with l+16, then l+8, l+4, l+2, l+1
  *   segment  chunk c goes to slot c mod 32, each slot in increasing order; then slots l with l+16, l+8, l+4, l+2, l+1
  *
- * What is missing counts as zeros. A team of 2^n < 32 lanes, a warp, a block or a cluster of blocks may share a segment. */
+ * What is missing counts as zeros. A team of 2^n < 32 lanes, a warp, a block or a cluster of blocks may share a
+ * segment. */
 #ifndef RMS_CUDA_SUM_CUH
 #define RMS_CUDA_SUM_CUH
 
@@ -17,14 +19,10 @@ namespace rms_cuda {
 constexpr unsigned whole_warp = 0xffffffffu;
 
 struct Add {
-  template <class R> static __device__ __forceinline__ R of(R a, R b) {
-    return a + b;
-  }
+  template <class R> static __device__ __forceinline__ R of(R a, R b) { return a + b; }
 };
 struct Max {
-  template <class R> static __device__ __forceinline__ R of(R a, R b) {
-    return a > b ? a : b;
-  }
+  template <class R> static __device__ __forceinline__ R of(R a, R b) { return a > b ? a : b; }
 };
 
 template <class Op, class R> __device__ __forceinline__ R butterfly(R a, int from, int down_to) {
@@ -47,8 +45,8 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-/* Blocks of a cluster exchange sums by asynchronous stores that count bytes on a barrier in the receiver's shared memory: a
- * cluster-wide barrier would wait for the rows that are still being written as well. */
+/* Blocks of a cluster exchange sums by asynchronous stores that count bytes on a barrier in the receiver's shared
+ * memory: a cluster-wide barrier would wait for the rows that are still being written as well. */
 __device__ __forceinline__ void prepare_mailbox(uint64_t *mailbox) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x < 2) {
@@ -72,11 +70,12 @@ __device__ __forceinline__ void expect_bytes(uint64_t *mailbox, int bytes) {
 
 __device__ __forceinline__ void send_to_block(float *mine, uint64_t *mailbox, int rank, float value) {
 #if __CUDA_ARCH__ >= 900
-  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), box = (uint32_t)__cvta_generic_to_shared(mailbox), to, to_box;
+  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), box = (uint32_t)__cvta_generic_to_shared(mailbox), to,
+           to_box;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(local), "r"(rank));
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to_box) : "r"(box), "r"(rank));
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(__float_as_uint(value)),
-               "r"(to_box)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+               "r"(__float_as_uint(value)), "r"(to_box)
                : "memory");
 #else
   (void)mine, (void)mailbox, (void)rank, (void)value;
@@ -87,7 +86,8 @@ __device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
 #if __CUDA_ARCH__ >= 900
   uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox), done = 0;
   while (!done)
-    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 "
+                 "%0, 1, 0, p;\n}"
                  : "=r"(done)
                  : "r"(at), "r"(parity)
                  : "memory");
@@ -101,11 +101,11 @@ __device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
 /* Which part of its segment a thread has: vectors first + i*team, i < NV. */
 struct Team {
   int threads, cluster;
-  int thread, rank;       /* place in the block's part, and which block    */
-  int phase;              /* bit 0: buffer in turn; bit 1: parity of its mailbox */
-  float *chunks;          /* [phase][pitch], shared: chunk sums of the segment */
+  int thread, rank; /* place in the block's part, and which block    */
+  int phase;        /* bit 0: buffer in turn; bit 1: parity of its mailbox */
+  float *chunks;    /* [phase][pitch], shared: chunk sums of the segment */
   int pitch;
-  uint64_t *mailbox;      /* [2], shared: clusters only                      */
+  uint64_t *mailbox; /* [2], shared: clusters only                      */
 };
 
 /* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
@@ -172,8 +172,8 @@ __device__ __forceinline__ void next_phase(Team &team) {
   team.phase = (team.phase & 1) ? (team.phase ^ 3) : (team.phase ^ 1);
 }
 
-/* The sum (or maximum) over the segment of the vectors' a[i]; every thread of the team gets it. Two buffers in turn: a block
- * can be one reduction ahead of another, never two. */
+/* The sum (or maximum) over the segment of the vectors' a[i]; every thread of the team gets it. Two buffers in turn: a
+ * block can be one reduction ahead of another, never two. */
 template <class Op, int NV> __device__ __forceinline__ float reduce(Team &team, float (&a)[NV]) {
   if (team.threads < 32) return sum_of_lanes<Op>(team, a);
   float sum = fold<Op>(a);

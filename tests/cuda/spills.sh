@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# spills.sh FOLDER ARCHITECTURE...: the compiler's account of every kernel of the library was kept (src/cuda/report.sh); the
+# tuned ones must be there for each architecture, and keep everything in registers.
+folder=$1
+shift
+reports=$(find "$folder" -name '*.ptxas')
+[ -n "$reports" ] || { echo "no reports under $folder"; exit 1; }
+for architecture in "$@"; do
+  # shellcheck disable=SC2086
+  awk -v architecture="sm_$architecture" '
+    /Compiling entry function/ { split($0, part, "\x27"); name = part[2]; here = index($0, architecture) > 0 }
+    /bytes spill stores/ && here {
+      tuned = name ~ /fast_forward_kernel|forward_kernel|backward_kernel|finish_kernel/ && name !~ /plain_/
+      if (tuned) { count++; if ($0 !~ / 0 bytes spill stores, 0 bytes spill loads/) { print name ": " $0; bad++ } }
+    }
+    END {
+      printf "%s: %d tuned kernels, %d with spills\n", architecture, count, bad
+      exit bad > 0 || count < 30
+    }' $reports || failed=1
+done
+exit ${failed:-0}
