@@ -107,6 +107,10 @@ NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
 }
 
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
+  return K(sum_gradient)(s, st, layer, false, false);
+}
+
+NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
   return K(sum_gradient)(s, st, layer, true, false);
 }
 
@@ -211,8 +215,11 @@ NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficie
   K(write_gradient)(s, st, co, true, false, true, s->stream_dx);
 }
 
-/* Everything else; all scales are 1 where the segment is not scaled. */
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
+  K(write_gradient)(s, st, co, layer, false, false, s->stream_dx);
+}
+
+NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
   K(write_gradient)(s, st, co, layer, true, false, s->stream_dx);
 }
 
@@ -280,7 +287,7 @@ NOINLINE void K(backward_slow)(const rms_backward_job *job, K(gradient) * s, int
     sums.ux = (REAL)ldexp(job->sums_in[segment].ux, e_ux);
     sums.u = (REAL)ldexp(job->sums_in[segment].u, e_u);
   } else {
-    sums = K(sums_any)(s, st, layer);
+    sums = K(sums_scaled)(s, st, layer);
   }
   if (job->sums_out) {
     job->sums_out[segment].ux = ldexp((double)sums.ux, -e_ux);
@@ -288,7 +295,7 @@ NOINLINE void K(backward_slow)(const rms_backward_job *job, K(gradient) * s, int
     return;
   }
   K(split_power)(s->down, 4, st.e - e_u);
-  K(write_any)(s, st, K(coefficients_of)(lay, st, sums), layer);
+  K(write_scaled)(s, st, K(coefficients_of)(lay, st, sums), layer);
 }
 
 /* ---- the loop over segments ---- */
