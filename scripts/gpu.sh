@@ -71,6 +71,8 @@ if has report; then
     echo '```'
     cat "$log/bench.txt"
     echo '```'
+    echo
+    echo '`docs/cuda.md` says what limits the bars that are missed.'
   } >"$log/gpu-results.md"
   cp "$log/gpu-results.md" docs/gpu-results.md
 fi
