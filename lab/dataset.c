@@ -160,6 +160,11 @@ model *dataset_model(const dataset *d, lab_family family, const model_config *co
              (long long)config->sizes.width);
     return NULL;
   }
+  if (config->sizes.batch < config->shards) {
+    lab_fail(error, "--batch: %lld examples cannot be cut into %d shards", (long long)config->sizes.batch,
+             config->shards);
+    return NULL;
+  }
   switch (family) {
   case FAMILY_RNNSEARCH:
     return rnnsearch_create(config, &d->corpus);

@@ -119,7 +119,7 @@ static int save_all(seed_run *s) {
 static int run_seed(lab_context *x, lab_family family, const dataset *data, int64_t run, lab_error *error) {
   const lab_options *o = x->options;
   seed_run s = {.x = x, .family = family, .data = data, .error = error};
-  s.contest = (contest){.family = family, .data = data, .trainers = s.trainers, .labels = s.labels};
+  s.contest = (contest){.trainers = s.trainers, .labels = s.labels};
   char title[64];
   int64_t runs = o->runs > 0 ? o->runs : 1;
   if (runs > 1)

@@ -101,7 +101,7 @@ int init_run(lab_context *x, lab_error *error) {
   if (second_family(x->options, FAMILY_RNNSEARCH, &family, error) < 0) return -1;
   dataset data;
   if (dataset_load(&data, family, x->options, error) < 0) return -1;
-  starts s = {.contest = {.family = family, .data = &data}};
+  starts s = {.contest = {.count = 0}};
   s.contest.trainers = s.trainers;
   s.contest.labels = s.labels;
   int result = make_trainers(&s, x, family, &data, error);

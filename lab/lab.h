@@ -74,8 +74,6 @@ int stop_requested(void);
 
 /* Runs of one family that take turns step by step, so that a change in the machine's speed meets them alike. */
 typedef struct contest {
-  lab_family family;
-  const dataset *data;
   trainer **trainers;
   const char **labels;
   int count;

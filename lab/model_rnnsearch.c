@@ -105,7 +105,7 @@ static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64
   tensor *words = op_embed(n->t, net_param(n, s->target_embedding), ids, count * steps, 1);
   words = op_dropout(n->t, words, m->config.sizes.dropout);
   tensor *projected = project(n, &s->word.input, words);
-  tensor *states = tape_tensor(n->t, count * steps, width), *contexts = NULL;
+  tensor *states = tape_tensor(n->t, count * steps, width);
   tensor *state = a->start;
   tensor **context = tape_keep(n->t, (size_t)steps * sizeof *context);
   for (int64_t i = 0; i < steps; i++) {
@@ -115,7 +115,7 @@ static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64
     state = d.next;
     context[i] = d.context;
   }
-  contexts = op_stack_rows(n->t, context, steps);
+  tensor *contexts = op_stack_rows(n->t, context, steps);
   tensor *logits = readout(m, n, states, words, contexts);
   return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / s->tokens);
 }
@@ -137,8 +137,8 @@ typedef struct decoding {
   model *m;
   tape *t;
   int shard;
-  annotations a;      /* one row per hypothesis */
-  real *state, *next; /* rows x width           */
+  annotations a; /* one row per hypothesis */
+  real *state;   /* rows x width           */
 } decoding;
 
 static void decode_step(void *ctx, const int64_t *parents, const int32_t *prefixes, int64_t stride, int64_t length,

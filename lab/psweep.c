@@ -41,7 +41,6 @@ static double normal_error(int64_t k, uint64_t seed) {
 
 typedef struct sweep_point {
   double p;
-  int64_t k;
   double predicted, measured, in_model, quality, seconds, norm_share;
   int64_t diverged;
 } sweep_point;
@@ -64,15 +63,7 @@ static model_score evaluate_watched(trainer *t, double *error) {
   return score;
 }
 
-static int64_t norm_width(lab_family family, const model_config *config) {
-  if (family == FAMILY_RNNSEARCH || family == FAMILY_ORDER) return 2 * config->sizes.width; /* the gates */
-  if (family == FAMILY_READER) return 4 * config->sizes.width;
-  if (family == FAMILY_CONVPOOL) return 28 * 28;
-  return config->sizes.width;
-}
-
-static void measure(sweep_point *point, trainer *t, lab_family family) {
-  point->k = rms_partial_count(norm_width(family, &t->m->config), point->p);
+static void measure(sweep_point *point, trainer *t) {
   int64_t k = rms_partial_count(COLS, point->p);
   point->predicted = 1 / sqrt(2 * (double)k);
   point->measured = normal_error(k, t->m->config.seed);
@@ -134,7 +125,7 @@ static int sweep(lab_context *x, lab_family family, const dataset *data, lab_err
   trainer *trainers[POINTS] = {NULL};
   const char *labels[POINTS] = {"1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1"};
   sweep_point points[POINTS];
-  contest c = {.family = family, .data = data, .trainers = trainers, .labels = labels};
+  contest c = {.trainers = trainers, .labels = labels};
   int result = 0;
   for (int i = 0; result == 0 && i < POINTS; i++) {
     model_config config;
@@ -157,7 +148,7 @@ static int sweep(lab_context *x, lab_family family, const dataset *data, lab_err
     double seconds[POINTS];
     trainers_seconds_per_step(trainers, POINTS, seconds);
     for (int i = 0; i < POINTS; i++) {
-      measure(&points[i], trainers[i], family);
+      measure(&points[i], trainers[i]);
       points[i].seconds = 1000 * seconds[i];
     }
     printf("%-6s  %18s  %18s  %18s  %18s  %18s  %18s  %18s\n", "p", "k of 512", "predicted error", "measured error",

@@ -119,7 +119,7 @@ double trainer_step(trainer *t) {
   free(job.bytes);
   if (bytes > t->activation_bytes) t->activation_bytes = bytes;
   double optimiser_start = lab_seconds();
-  double gradient = NAN;
+  double gradient = (double)NAN;
   if (isfinite(loss)) {
     adam_config adam = {rate_at(&t->config, t->step), t->config.beta1, t->config.beta2, 1e-8, t->config.clip};
     gradient = adam_step(&t->m->params, &adam, t->step, t->executor);

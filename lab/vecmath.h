@@ -38,7 +38,7 @@ static inline real real_exp(real x) {
   union {
     int32_t bits;
     float value;
-  } scale = {((int32_t)n + 127) << 23};
+  } scale = {((int32_t)(n > -200 ? n : 0) + 127) << 23}; /* a NaN has no int32_t; it stays in p */
   return p * scale.value;
 }
 #define REAL_SQRT sqrtf

@@ -15,7 +15,7 @@ tiny="--synthetic --quiet --pairs 300 --merges 50 --width 16 --embed 8 --hidden 
 
 # bad usage: exit code 2 and one line
 for bad in "nosuchmodel" "--nosuch" "--steps" "--steps 0" "--steps x" "--norms rms,nope" "--norms rms,rms" "--p 2" \
-  "--engine fast" "--pre --post" "--source x" "--resume" "transformer --norms batch $tiny" "transformer $tiny --heads 3" \
+  "--engine fast" "--subset last" "--pre --post" "--source x" "--resume" "transformer --norms batch $tiny" "transformer $tiny --heads 3" "transformer $tiny --batch 1" \
   "lm --text $folder/missing" "convpool --images $folder" "psweep nosuch" "transformer --mo $folder/missing"; do
   # shellcheck disable=SC2086
   "$command" lab $bad --out "$folder/bad" >"$folder/stdout" 2>"$folder/stderr"
