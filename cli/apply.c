@@ -3,6 +3,7 @@
  * rmsnorm apply: read NumPy files -> check them against each other -> run the operation -> write NumPy files. */
 #include "cli.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,11 @@ static int check_inputs(apply_job *job) {
   rms_spec *spec = &job->spec;
   if (check_width(job) != CLI_OK) return CLI_BAD;
   rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
+  if (type != RMS_F64 && spec->eps > FLT_MAX)
+    return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, vf_dtype_name(type));
+  if (type != RMS_F64 && fabs(spec->weight_offset) > FLT_MAX)
+    return cli_error("--weight-offset", "%g is beyond f32, in which %s data are computed", spec->weight_offset,
+                     vf_dtype_name(type));
   spec->dtype = spec->weight_dtype = spec->residual_dtype = type;
   if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;

@@ -40,6 +40,12 @@ static int choose_isas(check *c, const char *isa) {
     c->isas[c->isa_count++] = isa;
     return -1;
   }
+  const char *forced = getenv("RMSNORM_ISA");
+  if (forced && *forced) {
+    if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
+    c->isas[c->isa_count++] = rms_isa_active();
+    return -1;
+  }
   for (int i = 0; i < rms_isa_count() && c->isa_count < MOST_ISAS; i++)
     if (rms_isa_usable(rms_isa_name(i))) c->isas[c->isa_count++] = rms_isa_name(i);
   return -1;
@@ -247,7 +253,7 @@ int cmd_check(int argc, char **argv) {
   const cli_option options[] = {
       {"short", 0, CLI_FLAG, &is_short, NULL, "fewer sizes: about a second"},
       {"json", 0, CLI_FLAG, &json, NULL, "the results as one JSON object"},
-      {"isa", 0, CLI_STRING, &isa, "NAME", "this instruction set only (default: every usable one)"},
+      {"isa", 0, CLI_STRING, &isa, "NAME", "this instruction set only (default: RMSNORM_ISA, or every usable one)"},
       {"device", 0, CLI_STRING, &device, "cpu|cuda", "where to run (default: cpu)"},
       {"quiet", 'q', CLI_FLAG, &quiet, NULL, "print misses only"},
       {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};

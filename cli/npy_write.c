@@ -84,8 +84,8 @@ static int resolve(const char *path, pending *p) {
     strcpy(p->target, "-");
     return 0;
   }
-  if (strlen(path) >= sizeof copy) {
-    errno = ENAMETOOLONG;
+  if (!*path || strlen(path) >= sizeof copy) {
+    errno = *path ? ENAMETOOLONG : ENOENT;
     return -1;
   }
   if (stat(path, &status) == 0) {

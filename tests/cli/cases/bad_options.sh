@@ -4,6 +4,7 @@ try() { rmsnorm apply x.npy -o y.npy "$@"; }
 try --eps nan
 try --eps -1
 try --eps inf
+try --eps 1e300
 try --eps one
 try --eps ""
 try --eps
@@ -24,6 +25,7 @@ try --rounding never
 try --groups 0
 try --threads 0
 try --weight-offset inf
+try --weight-offset 1e300
 try --mean m.npy
 try --residual-out s.npy
 try --dweight dw.npy
@@ -34,6 +36,7 @@ try -x
 try z.npy
 rmsnorm apply
 rmsnorm apply x.npy
+rmsnorm apply x.npy -o ""
 rmsnorm apply x.npy --backward x.npy
 rmsnorm apply x.npy --backward x.npy -o y.npy --residual x.npy
 rmsnorm apply x.npy --backward x.npy -o y.npy --bias x.npy
@@ -41,6 +44,7 @@ rmsnorm apply x.npy --backward x.npy -o y.npy --rstd r.npy
 note "an instruction set that does not exist"
 RMSNORM_ISA=mmx rmsnorm apply x.npy -o y.npy
 RMSNORM_ISA=mmx rmsnorm info
+RMSNORM_ISA=mmx rmsnorm check --short
 note "nothing was written"
 ls
 note "an input whose name looks like an option"
