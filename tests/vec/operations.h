@@ -197,6 +197,19 @@ static void check_rounding(rms_dtype type) {
   }
 }
 
+/* NaNs whatever their payload: rounded like a number, the first ones would become infinite and the last ones zero. */
+static void check_nans(rms_dtype type) {
+  static const uint32_t nans[F32_LANES] = {0x7f800001, 0x7f807fff, 0x7f808000, 0x7f80ffff, 0x7fbfffff, 0x7fc00000,
+                                           0x7fff7fff, 0x7fff8000, 0x7fffffff, 0xff800001, 0xff807fff, 0xffbfffff,
+                                           0xffc00000, 0xffff7fff, 0xffff8000, 0xffffffff};
+  float from[F32_LANES];
+  memcpy(from, nans, sizeof from);
+  for (int eo = 0; eo < orders(type); eo++) {
+    t_context("type=%d eo=%d NaNs", (int)type, eo);
+    check_narrow(from, type, eo);
+  }
+}
+
 static void check_arithmetic(void) {
   for (int64_t k = 0; k < 2000; k++) {
     float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
@@ -317,6 +330,7 @@ static void check_every_operation(void) {
     if (types[t] == RMS_F32) continue;
     check_all_halves(types[t]);
     check_rounding(types[t]);
+    check_nans(types[t]);
   }
   check_arithmetic();
   check_first_and_sum();
