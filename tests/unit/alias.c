@@ -207,6 +207,25 @@ static void split_outputs(void) {
   w_expect(w, W_BACKWARD_APPLY, RMS_E_ALIAS);
 }
 
+/* The one-line call has a quick way through the checks: every distance of y from x and from the weight. */
+static void one_line_call(void) {
+  enum { ROWS = 2, COLS = 4, SIZE = ROWS * COLS, PLACES = 3 * SIZE };
+  float memory[PLACES + SIZE], before[PLACES + SIZE];
+  for (int y = 0; y <= PLACES; y++)
+    for (int of_weight = 0; of_weight < 2; of_weight++) {
+      int other = SIZE, size = of_weight ? COLS : SIZE;
+      float elsewhere[SIZE];
+      for (int i = 0; i < PLACES + SIZE; i++)
+        before[i] = memory[i] = (float)(i + 1);
+      memcpy(elsewhere, memory, sizeof elsewhere);
+      const float *x = of_weight ? elsewhere : memory + other, *weight = of_weight ? memory + other : elsewhere;
+      int touches = y < other + size && other < y + SIZE, in_place = !of_weight && y == other;
+      t_context("y=%d of_weight=%d", y, of_weight);
+      T_EQ_STATUS(touches && !in_place ? RMS_E_ALIAS : RMS_OK, rms_norm_f32(memory + y, x, weight, ROWS, COLS, 0));
+      if (touches && !in_place) T_EQ_BYTES(before, memory, sizeof memory);
+    }
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"forward_allowed", forward_allowed},
                                  {"forward_refused", forward_refused},
@@ -216,6 +235,7 @@ int main(int argc, char **argv) {
                                  {"backward_refused", backward_refused},
                                  {"interleaved_slices", interleaved_slices},
                                  {"unused_strides", unused_strides},
-                                 {"split_outputs", split_outputs}};
+                                 {"split_outputs", split_outputs},
+                                 {"one_line_call", one_line_call}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
