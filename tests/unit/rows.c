@@ -210,6 +210,39 @@ static void spoiled_weight(void) {
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
 
+/* Rows of ones: r = 1, and every sum is a whole number. Enough rows for several blocks of each part of the sums. */
+static void sums_of_ones(void) {
+  enum { ROWS = 9000, COLS = 4 };
+  static float x[ROWS * COLS], dx[ROWS * COLS];
+  static _Alignas(64) unsigned char workspace[1 << 18];
+  float dweight[COLS], dbias[COLS];
+  for (int i = 0; i < ROWS * COLS; i++)
+    x[i] = 1, dx[i] = 3;
+  rms_spec spec = {.cols = COLS};
+  rms_backward_args args = {.outer = ROWS, .dy = {.data = x}, .x = {.data = x}, .dx = {.data = dx}};
+  args.accumulate = RMS_ACCUMULATE_DX;
+  args.dweight = dweight, args.dbias = dbias;
+  args.workspace = workspace, args.workspace_bytes = sizeof workspace;
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  for (int j = 0; j < COLS; j++) {
+    T_EQ_F64((double)ROWS, (double)dweight[j]);
+    T_EQ_F64((double)ROWS, (double)dbias[j]);
+  }
+  for (int i = 0; i < ROWS * COLS; i += 7)
+    T_EQ_F64(3, (double)dx[i]); /* the gradient along x is 0 */
+  args.dy.data = dx, args.x.data = x;
+  args.dx.data = NULL, args.accumulate = 0;
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  T_EQ_F64(3.0 * ROWS, (double)dweight[0]);
+  for (int i = 0; i < COLS; i++)
+    dx[i] = (float)(i + 1);
+  args.outer = 1, args.dx.data = x, args.dweight = args.dbias = NULL;
+  args.accumulate = RMS_ACCUMULATE_DX; /* x is dx too: 1 + the gradient i + 1 - 2.5 */
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  for (int i = 0; i < COLS; i++)
+    T_EQ_F64(i - 0.5, (double)x[i]);
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"zero_rows_write_nothing", zero_rows_write_nothing},
                                  {"zero_rows_are_checked", zero_rows_are_checked},
@@ -219,6 +252,7 @@ int main(int argc, char **argv) {
                                  {"statistic_of_zero", statistic_of_zero},
                                  {"spoiled_row", spoiled_row},
                                  {"spoiled_weight", spoiled_weight},
-                                 {"sum_in_f32", sum_in_f32}};
+                                 {"sum_in_f32", sum_in_f32},
+                                 {"sums_of_ones", sums_of_ones}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
