@@ -197,9 +197,9 @@ static int check_inputs(apply_job *job) {
   rms_spec *spec = &job->spec;
   if (check_width(job) != CLI_OK) return CLI_BAD;
   rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
-  if (type != RMS_F64 && spec->eps > FLT_MAX)
+  if (type != RMS_F64 && spec->eps > (double)FLT_MAX)
     return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, vf_dtype_name(type));
-  if (type != RMS_F64 && fabs(spec->weight_offset) > FLT_MAX)
+  if (type != RMS_F64 && fabs(spec->weight_offset) > (double)FLT_MAX)
     return cli_error("--weight-offset", "%g is beyond f32, in which %s data are computed", spec->weight_offset,
                      vf_dtype_name(type));
   spec->dtype = spec->weight_dtype = spec->residual_dtype = type;

@@ -243,6 +243,39 @@ static void sums_of_ones(void) {
     T_EQ_F64(i - 0.5, (double)x[i]);
 }
 
+/* dx is finite where the mathematics says so, whatever the sizes of x, dy and eps: against doubles, in which nothing of
+ * this leaves the range. The tolerance is far above the bound of a row this short and far below a lost term. */
+static void gradients_at_the_ends(void) {
+  enum { COLS = 24 };
+  static const double eps[] = {0, 1e-6, 1e-26, 1e-34};
+  for (int x_size = -36; x_size <= 36; x_size += 3)
+    for (int dy_size = -30; dy_size <= 30; dy_size += 3)
+      for (size_t e = 0; e < 2 * T_COUNT(eps); e++) {
+        float x[COLS], dy[COLS], dx[COLS];
+        double squares = 0, sum = 0, largest = 0;
+        t_fill(x, RMS_F32, COLS, T_NORMAL, t_seed(), 1, x_size);
+        t_fill(dy, RMS_F32, COLS, T_NORMAL, t_seed(), 2, dy_size);
+        for (int i = 0; i < COLS; i++) {
+          x[i] = e % 2 && x_size == 0 ? 0.0f : (float)((double)x[i] * pow(10, x_size));
+          dy[i] = (float)((double)dy[i] * pow(10, dy_size));
+          squares += (double)x[i] * (double)x[i];
+          sum += (double)dy[i] * (double)x[i];
+        }
+        rms_spec spec = {.cols = COLS, .eps = eps[e / 2]};
+        double root = sqrt(squares / COLS + (double)(float)spec.eps), r = root > 0 ? 1 / root : 0;
+        for (int i = 0; i < COLS; i++)
+          largest = fmax(largest, fabs((double)dy[i] * r));
+        if (largest > 1e37 || largest < 1e-36) continue;
+        rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {.data = x}, .dx = {.data = dx}};
+        T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+        t_context("x=1e%d dy=1e%d eps=%g", x_size, dy_size, spec.eps);
+        for (int i = 0; i < COLS; i++) {
+          double want = (double)dy[i] * r - (double)x[i] * (sum * r * r * r / COLS);
+          T_CHECK(fabs((double)dx[i] - want) <= COLS * 64 * 0x1p-24 * largest);
+        }
+      }
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"zero_rows_write_nothing", zero_rows_write_nothing},
                                  {"zero_rows_are_checked", zero_rows_are_checked},
@@ -253,6 +286,7 @@ int main(int argc, char **argv) {
                                  {"spoiled_row", spoiled_row},
                                  {"spoiled_weight", spoiled_weight},
                                  {"sum_in_f32", sum_in_f32},
-                                 {"sums_of_ones", sums_of_ones}};
+                                 {"sums_of_ones", sums_of_ones},
+                                 {"gradients_at_the_ends", gradients_at_the_ends}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -127,7 +127,7 @@ static inline K(coefficients) K(coefficients_of)(const rms_layout *lay, K(statis
     co.b = sums.u / st.k;
     if (!inside) co.a = st.rms == 0 ? 0 : co.a / (st.r * st.rms);
   } else if (inside) {
-    co.c = (sums.ux * ((st.r * st.r) * st.r)) / st.k;
+    co.c = sums.ux == 0 ? 0 : (sums.ux * ((st.r * st.r) * st.r)) / st.k;
   } else {
     co.c = st.rms == 0 ? 0 : ((sums.ux * (st.r * st.r)) / st.rms) / st.k;
   }
@@ -230,6 +230,12 @@ INLINE bool K(calm_r)(K(statistic) st) {
 INLINE bool K(calm_sums)(K(row_sums) s) {
   REAL a = s.ux < 0 ? -s.ux : s.ux, b = s.u < 0 ? -s.u : s.u;
   return (a >= SUM_LEAST || b >= SUM_LEAST) && a <= SUM_MOST && b <= SUM_MOST;
+}
+
+/* c multiplies four values that are each calm: it may leave the range all the same. */
+INLINE bool K(calm_c)(K(coefficients) co) {
+  REAL a = ABS(co.c);
+  return a >= TINY && a <= 1 / TINY;
 }
 
 /* ---- the slow path ---- */
@@ -397,10 +403,10 @@ static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, c
       g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
     else if (calm)
       g = !common ? K(sums_any)(&s, st, layer) : layer ? K(sums_layer)(&s, st) : K(sums_rms)(&s, st);
-    if (__builtin_expect(!(calm && K(calm_sums)(g)), 0)) {
+    K(coefficients) co = K(coefficients_of)(lay, st, g);
+    if (__builtin_expect(!(calm && K(calm_sums)(g) && (layer || K(calm_c)(co))), 0)) {
       K(backward_slow)(job, &s, i);
     } else {
-      K(coefficients) co = K(coefficients_of)(lay, st, g);
       if (!common)
         K(write_any)(&s, st, co, layer);
       else if (layer)

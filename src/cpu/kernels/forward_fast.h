@@ -3,10 +3,12 @@
  * Fourth part of the kernel template: the forward pass with one rounding after the weight, which nearly every model
  * uses. The same arithmetic as forward.h in another order of work:
  *
- *   gain      weight + offset, and the bias, are laid out once per call as REAL in lane order
- *   batches   a few short segments are measured together, then finished, then written, so that the divisions and roots
- * of one overlap with the sums of the others fetching  past the caches, while a wide segment is written the next one is
- * fetched into the second-level cache
+ * - weight + offset, and the bias, are laid out once per call as REAL in lane order;
+ *
+ * - a few short segments are measured together, then finished, then written, so that the divisions and roots of one
+ *   overlap with the sums of the others;
+ *
+ * - past the caches, while a wide segment is written the next one is fetched into the second-level cache.
  */
 
 enum { K(GAIN_BYTES) = 16 * 1024, K(BATCH) = 8, K(BATCH_BYTES) = 4096, K(FETCH_BYTES) = 16 * 1024 };
@@ -166,11 +168,11 @@ static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) 
          !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-/* r of a whole batch: plain loops that the compiler makes vectors of. */
+/* r of a whole batch, in a plain loop that the compiler makes vectors of; sums out of range are done again elsewhere.
+ */
 INLINE void K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   for (int b = 0; b < K(BATCH); b++) {
-    REAL root = SQRT(sum[b] / k + eps), inverse = 1 / root;
-    r[b] = root == 0 ? 0 : inverse;
+    r[b] = 1 / SQRT(sum[b] / k + eps);
   }
 }
 

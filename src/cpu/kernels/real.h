@@ -26,6 +26,7 @@
 #undef SUM_LEAST
 #undef SUM_MOST
 #undef SQRT
+#undef ABS
 #undef T_SIZE
 #undef EO
 #undef INLINE
@@ -51,6 +52,7 @@
 #define SUM_LEAST 0x1p-500
 #define SUM_MOST  0x1p500
 #define SQRT(a)   sqrt(a)
+#define ABS(a)    fabs(a)
 #else
 #define V(op)     vf_##op
 #define VEC       vf
@@ -65,6 +67,7 @@
 #define SUM_LEAST 0x1p-60f
 #define SUM_MOST  0x1p60f
 #define SQRT(a)   sqrtf(a)
+#define ABS(a)    fabsf(a)
 #endif
 
 /* Whether vectors of T are laid out even/odd (vec/README.md). */

@@ -222,9 +222,8 @@ static REAL K(larger)(REAL most, VEC v) {
   REAL lane[LANES];
   V(store)(lane, v, REAL_TYPE, 0);
   for (int i = 0; i < LANES; i++) {
-    REAL a = lane[i] < 0 ? -lane[i] : lane[i];
-    if (a != a) return a;
-    if (a > most) most = a;
+    REAL a = ABS(lane[i]);
+    most = a > most || a != a ? a : most;
   }
   return most;
 }
@@ -249,7 +248,9 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   if (e > limit) e = limit;
   K(set_scale)(s, e);
   K(moment) m = K(measure_any)(lay, s);
-  m.e = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
+  /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
+  bool vanished = m.sum == 0 && m.mean == 0 && lay->eps > 0 && ldexp(1.0, limit) > (double)R_MOST;
+  m.e = vanished ? limit : K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
   m.sum = (REAL)ldexp((double)m.sum, 2 * (m.e - e));
   m.mean = (REAL)ldexp((double)m.mean, m.e - e);
   K(set_scale)(s, m.e);
