@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Runs a fuzz target without libFuzzer: replays saved inputs, then mutations of them for some seconds.
  *   runner [--seconds N] [FILE or FOLDER...]
- * Seed: RMSNORM_SEED. Before each mutated input runs it is saved as fuzz-last-input, so a crash leaves it behind. */
+ * Seed: RMSNORM_SEED. Before each mutated input runs it is saved as PROGRAM-last-input, so a crash leaves it behind. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
 
@@ -112,8 +112,11 @@ static size_t mutate(uint8_t *to) {
 
 /* The input about to run, in a file that outlives a crash; mapped, because writing it each time would be the slow part.
  */
-static uint8_t *last_input_file(void) {
-  int file = open("fuzz-last-input", O_RDWR | O_CREAT | O_TRUNC, 0644);
+static uint8_t *last_input_file(const char *program) {
+  char name[256]; /* of its own for each program: two in one folder must not cut each other's file short */
+  const char *slash = strrchr(program, '/');
+  snprintf(name, sizeof name, "%s-last-input", slash ? slash + 1 : program);
+  int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
   if (file < 0 || ftruncate(file, LONGEST) != 0) return NULL;
   uint8_t *map = mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
@@ -139,7 +142,7 @@ int main(int argc, char **argv) {
   random_state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
   struct timespec begin, now;
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  uint8_t *last = seconds > 0 ? last_input_file() : NULL;
+  uint8_t *last = seconds > 0 ? last_input_file(argv[0]) : NULL;
   for (double spent = 0; spent < seconds; runs++) {
     uint8_t data[LONGEST];
     size_t size = mutate(data);

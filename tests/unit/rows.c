@@ -264,7 +264,7 @@ static void gradients_at_the_ends(void) {
         rms_spec spec = {.cols = COLS, .eps = eps[e / 2]};
         double root = sqrt(squares / COLS + (double)(float)spec.eps), r = root > 0 ? 1 / root : 0;
         for (int i = 0; i < COLS; i++)
-          largest = fmax(largest, fabs((double)dy[i] * r));
+          if (fabs((double)dy[i] * r) > largest) largest = fabs((double)dy[i] * r);
         if (largest > 1e37 || largest < 1e-36) continue;
         rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {.data = x}, .dx = {.data = dx}};
         T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
