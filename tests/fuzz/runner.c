@@ -112,11 +112,12 @@ static size_t mutate(uint8_t *to) {
 
 /* The input about to run, in a file that outlives a crash; mapped, because writing it each time would be the slow part.
  */
+static char last_input_name[256]; /* one for each program: two in one folder must not cut each other's file short */
+
 static uint8_t *last_input_file(const char *program) {
-  char name[256]; /* of its own for each program: two in one folder must not cut each other's file short */
   const char *slash = strrchr(program, '/');
-  snprintf(name, sizeof name, "%s-last-input", slash ? slash + 1 : program);
-  int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  snprintf(last_input_name, sizeof last_input_name, "%s-last-input", slash ? slash + 1 : program);
+  int file = open(last_input_name, O_RDWR | O_CREAT | O_TRUNC, 0644);
   if (file < 0 || ftruncate(file, LONGEST) != 0) return NULL;
   uint8_t *map = mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
@@ -151,7 +152,7 @@ int main(int argc, char **argv) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     spent = (double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec);
   }
-  if (last) unlink("fuzz-last-input");
+  if (last) unlink(last_input_name);
   for (size_t i = 0; i < input_count; i++)
     free(inputs[i].data);
   printf("%zu saved inputs, %" PRIu64 " mutations with RMSNORM_SEED=%" PRIu64 "\n", saved, runs, seed);
