@@ -54,7 +54,7 @@ static tensor *dense(net *n, const conv_layer *layer, tensor *x) {
 
 static tensor *logits(model *m, net *n, tensor *x, image_shape shape) {
   convpool *s = m->state;
-  x = op_noise(n->t, x, m->config.sizes.noise);
+  add_noise(n->t, x, m->config.sizes.noise);
   for (int i = 0; i < CONVOLUTIONS; i++) {
     if (i == 3 || i == 6) x = op_dropout(n->t, op_max_pool(n->t, x, &shape), m->config.sizes.dropout);
     x = conv(n, &s->conv[i], x, &shape);
@@ -72,7 +72,7 @@ static tensor *loss(model *m, tape *t, int shard) {
   image_shape shape = shape_of(s->train);
   int64_t size = shape.channels * shape.height * shape.width;
   int64_t first = s->batches.batch * shard / m->config.shards, last = s->batches.batch * (shard + 1) / m->config.shards;
-  tensor *x = tape_tensor(t, last - first, size);
+  tensor *x = tape_constant(t, last - first, size);
   int32_t *labels = tape_keep(t, (size_t)(last - first) * sizeof *labels);
   for (int64_t i = first; i < last; i++) {
     copy_image(s, s->train, s->examples[i], x->v + (i - first) * size);
@@ -98,7 +98,7 @@ static int64_t count_wrong(model *m, tape *t, int shard, int64_t first, int64_t 
   net n = model_net(m, t, shard);
   image_shape shape = shape_of(s->test);
   int64_t size = shape.channels * shape.height * shape.width, wrong = 0;
-  tensor *x = tape_tensor(t, last - first, size);
+  tensor *x = tape_constant(t, last - first, size);
   for (int64_t i = first; i < last; i++)
     copy_image(s, s->test, i, x->v + (i - first) * size);
   tensor *y = logits(m, &n, x, shape);

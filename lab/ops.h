@@ -28,8 +28,8 @@ tensor *op_stack_rows(tape *t, tensor **parts, int64_t count);
 tensor *op_concat(tape *t, tensor *a, tensor *b);
 /* Each element is dropped with this probability and the others scaled up; x itself when not training. Dense. */
 tensor *op_dropout(tape *t, tensor *x, double probability);
-/* x + normal noise; x itself when not training. Dense. */
-tensor *op_noise(tape *t, tensor *x, double deviation);
+/* Adds normal noise to a dense constant; nothing when not training. */
+void add_noise(tape *t, tensor *x, double deviation);
 
 /* ---- Losses (ops_loss.c): 1 x 1 results
  * ------------------------------------------------------------------------------ */

@@ -281,7 +281,7 @@ tensor *op_dropout(tape *t, tensor *x, double probability) {
 }
 
 /* The sum of four uniform numbers, scaled to deviation 1: near enough to a normal number, and fast. */
-LAB_VECTOR static void add_noise(real *y, int64_t n, uint32_t key, real deviation) {
+LAB_VECTOR static void noise_into(real *y, int64_t n, uint32_t key, real deviation) {
   real scale = deviation * (real)(1.7320508 / 65536.0);
   for (int64_t i = 0; i < n; i++) {
     uint32_t a = noise_bits(key, (uint32_t)(2 * i)), b = noise_bits(key, (uint32_t)(2 * i + 1));
@@ -290,9 +290,7 @@ LAB_VECTOR static void add_noise(real *y, int64_t n, uint32_t key, real deviatio
   }
 }
 
-tensor *op_noise(tape *t, tensor *x, double deviation) {
-  if (!t->training || deviation <= 0) return x;
-  tensor *y = tape_input(t, x->v, x->rows, x->cols);
-  add_noise(y->v, x->rows * x->cols, next_noise_key(t), (real)deviation);
-  return push_sum(t, x, NULL, y);
+void add_noise(tape *t, tensor *x, double deviation) {
+  if (!t->training || deviation <= 0) return;
+  noise_into(x->v, x->rows * x->cols, next_noise_key(t), (real)deviation);
 }

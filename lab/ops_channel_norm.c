@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Normalization of images: a row of the library is one channel of one image. The gain and the bias are one number per
- * channel, so they are spread over the pixels and handed over as weights per inner index.
+ * row, so they are applied together with the leaky ReLU in a pass of their own while the image is in the cache.
  */
 #include "norm_internal.h"
 
@@ -16,10 +16,9 @@ typedef struct channel_op {
   real slope;
   rms_spec spec;
   real *rstd, *mean;
-  real *weight, *shift;    /* channels x pixels                                   */
   textbook_norm *textbook; /* ENGINE_TEXTBOOK: on rows of pixels, without a gain  */
   tensor rows;             /* x as planes x pixels                                */
-  tensor normed;           /* textbook and batch: the result before gain and bias */
+  tensor normed;           /* the result before gain and bias                     */
 } channel_op;
 
 LAB_VECTOR static void leaky_relu(real *y, int64_t n, real slope) {
@@ -56,60 +55,71 @@ LAB_VECTOR static void add_to(real *restrict y, const real *restrict x, int64_t 
     y[i] += x[i];
 }
 
-/* ---- the library ---- */
-
-static real *spread_over_pixels(tape *t, const channel_op *op, const tensor *row, real factor) {
-  real *spread = tape_keep(t, (size_t)(op->channels * op->pixels) * sizeof(real));
-  for (int64_t c = 0; c < op->channels; c++)
-    for (int64_t i = 0; i < op->pixels; i++)
-      spread[c * op->pixels + i] = row->v[c] * factor;
-  return spread;
-}
+/* ---- the library, image by image: what it leaves in the cache is scaled, shifted and bent at once ---- */
 
 /* L2-norm is RMSNorm with its gain divided by the square root of the width. */
 static real gain_factor(const channel_op *op) {
   return op->config.kind == NORM_L2 ? 1 / REAL_SQRT((real)op->pixels) : 1;
 }
 
-static void library_forward(tape *t, channel_op *op) {
-  op->spec = norm_spec(t, &op->config, op->pixels);
-  op->spec.weight_per_inner = 1;
-  op->weight = spread_over_pixels(t, op, op->gain, gain_factor(op));
-  op->shift = spread_over_pixels(t, op, op->bias, 1);
-  op->rstd = tape_keep(t, (size_t)op->planes * sizeof(real));
-  if (op->config.kind == NORM_LAYER) op->mean = tape_keep(t, (size_t)op->planes * sizeof(real));
-  rms_forward_args args = {.outer = op->x->rows,
-                           .inner = op->channels,
-                           .x = {op->x->v, 0, 0},
-                           .weight = op->weight,
-                           .bias = op->shift,
-                           .y = {op->y->v, 0, 0},
-                           .rstd = op->rstd,
-                           .mean = op->mean};
-  norm_must(rms_forward(&op->spec, &args, NULL));
+LAB_VECTOR static void bend_plane(real *restrict y, const real *restrict h, real gain, real bias, real slope,
+                                  int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    real a = h[i] * gain + bias;
+    y[i] = a > 0 ? a : slope * a;
+  }
 }
 
-static void library_backward(tape *t, channel_op *op) {
-  int64_t n = op->channels * op->pixels;
-  real *dweight = tape_keep(t, (size_t)(2 * n) * sizeof(real)), *dshift = dweight + n;
-  size_t bytes = rms_backward_workspace(&op->spec, op->x->rows, op->channels);
-  rms_backward_args args = {.outer = op->x->rows,
-                            .inner = op->channels,
-                            .dy = {op->y->g, 0, 0},
-                            .x = {op->x->v, 0, 0},
-                            .accumulate = RMS_ACCUMULATE_DX,
-                            .weight = op->weight,
-                            .rstd = op->rstd,
-                            .mean = op->mean,
-                            .dx = {op->x->g, 0, 0},
-                            .dweight = dweight,
-                            .dbias = dshift,
-                            .workspace = tape_scratch(t, bytes),
-                            .workspace_bytes = bytes};
-  norm_must(rms_backward(&op->spec, &args, NULL));
-  for (int64_t c = 0; c < op->channels; c++) {
-    op->gain->g[c] += plane_sum(dweight + c * op->pixels, op->pixels) * gain_factor(op);
-    op->bias->g[c] += plane_sum(dshift + c * op->pixels, op->pixels);
+/* dy becomes the gradient of h; adds to those of the gain and the bias. */
+LAB_VECTOR static void bend_plane_backward(real *restrict dy, const real *restrict y, const real *restrict h, real gain,
+                                           real slope, int64_t n, real *dgain, real *dbias) {
+  for (int64_t i = 0; i < n; i++)
+    dy[i] = y[i] > 0 ? dy[i] : slope * dy[i];
+  *dbias += vec_sum(dy, n);
+  *dgain += vec_dot(dy, h, n);
+  for (int64_t i = 0; i < n; i++)
+    dy[i] *= gain;
+}
+
+static void library_forward(tape *t, channel_op *op) {
+  int64_t size = op->channels * op->pixels;
+  op->spec = norm_spec(t, &op->config, op->pixels);
+  op->rstd = tape_keep(t, (size_t)op->planes * sizeof(real));
+  if (op->config.kind == NORM_LAYER) op->mean = tape_keep(t, (size_t)op->planes * sizeof(real));
+  for (int64_t i = 0; i < op->x->rows; i++) {
+    rms_forward_args args = {.outer = op->channels,
+                             .x = {op->x->v + i * size, 0, 0},
+                             .y = {op->normed.v + i * size, 0, 0},
+                             .rstd = op->rstd + i * op->channels,
+                             .mean = op->mean == NULL ? NULL : op->mean + i * op->channels};
+    norm_must(rms_forward(&op->spec, &args, NULL));
+    for (int64_t c = 0; c < op->channels; c++) {
+      int64_t at = i * size + c * op->pixels;
+      bend_plane(op->y->v + at, op->normed.v + at, op->gain->v[c] * gain_factor(op), op->bias->v[c], op->slope,
+                 op->pixels);
+    }
+  }
+}
+
+static void library_backward(channel_op *op) {
+  int64_t size = op->channels * op->pixels;
+  real factor = gain_factor(op);
+  for (int64_t i = 0; i < op->x->rows; i++) {
+    for (int64_t c = 0; c < op->channels; c++) {
+      int64_t at = i * size + c * op->pixels;
+      real dgain = 0;
+      bend_plane_backward(op->y->g + at, op->y->v + at, op->normed.v + at, op->gain->v[c] * factor, op->slope,
+                          op->pixels, &dgain, &op->bias->g[c]);
+      op->gain->g[c] += dgain * factor;
+    }
+    rms_backward_args args = {.outer = op->channels,
+                              .dy = {op->y->g + i * size, 0, 0},
+                              .x = {op->x->v + i * size, 0, 0},
+                              .accumulate = RMS_ACCUMULATE_DX,
+                              .rstd = op->rstd + i * op->channels,
+                              .mean = op->mean == NULL ? NULL : op->mean + i * op->channels,
+                              .dx = {op->x->g + i * size, 0, 0}};
+    norm_must(rms_backward(&op->spec, &args, NULL));
   }
 }
 
@@ -197,28 +207,32 @@ static void batch_backward(tape *t, channel_op *op) {
 
 /* ---- the operation ---- */
 
+static int uses_library(const channel_op *op) {
+  return op->config.kind != NORM_NONE && op->config.kind != NORM_BATCH && op->config.engine == ENGINE_LIBRARY;
+}
+
 static void forward(tape *t, channel_op *op) {
-  if (op->config.kind == NORM_BATCH) {
-    batch_forward(t, op);
-    affine_forward(t, op);
-  } else if (op->config.engine == ENGINE_TEXTBOOK) {
-    op->textbook = textbook_forward(t, &op->config, &op->rows, &op->normed, NULL, NULL);
-    affine_forward(t, op);
-  } else {
+  if (uses_library(op)) {
     library_forward(t, op);
+    return;
   }
+  if (op->config.kind == NORM_BATCH)
+    batch_forward(t, op);
+  else
+    op->textbook = textbook_forward(t, &op->config, &op->rows, &op->normed, NULL, NULL);
+  affine_forward(t, op);
 }
 
 static void backward(tape *t, channel_op *op) {
-  if (op->config.kind == NORM_BATCH) {
-    affine_backward(op);
-    batch_backward(t, op);
-  } else if (op->config.engine == ENGINE_TEXTBOOK) {
-    affine_backward(op);
-    textbook_backward(t, op->textbook, &op->rows, &op->normed, NULL, NULL, NULL);
-  } else {
-    library_backward(t, op);
+  if (uses_library(op)) {
+    library_backward(op);
+    return;
   }
+  affine_backward(op);
+  if (op->config.kind == NORM_BATCH)
+    batch_backward(t, op);
+  else
+    textbook_backward(t, op->textbook, &op->rows, &op->normed, NULL, NULL, NULL);
 }
 
 static void bias_only_forward(channel_op *op) {
@@ -234,7 +248,7 @@ static void bias_only_backward(channel_op *op) {
 
 static void channel_norm_backward(tape *t, void *arg) {
   channel_op *op = arg;
-  leaky_relu_backward(op->y->g, op->y->v, op->planes * op->pixels, op->slope);
+  if (!uses_library(op)) leaky_relu_backward(op->y->g, op->y->v, op->planes * op->pixels, op->slope);
   if (op->config.kind == NORM_NONE) {
     bias_only_backward(op);
     return;
@@ -253,16 +267,15 @@ tensor *op_channel_norm(tape *t, const norm_config *config, tensor *x, const ima
   op->planes = x->rows * op->channels;
   op->y = tape_tensor(t, x->rows, x->cols);
   op->rows = (tensor){x->v, x->g, op->planes, op->pixels, op->pixels};
-  if (config->kind == NORM_BATCH || config->engine == ENGINE_TEXTBOOK)
-    op->normed = *tape_tensor(t, op->planes, op->pixels);
   if (config->kind == NORM_NONE) {
     bias_only_forward(op);
   } else {
+    op->normed = uses_library(op) ? *tape_constant(t, op->planes, op->pixels) : *tape_tensor(t, op->planes, op->pixels);
     double start = lab_seconds();
     forward(t, op);
     t->times.norm += lab_seconds() - start;
   }
-  if (slope < 1) leaky_relu(op->y->v, op->planes * op->pixels, slope);
+  if (!uses_library(op) && slope < 1) leaky_relu(op->y->v, op->planes * op->pixels, slope);
   tape_push(t, channel_norm_backward, op);
   return op->y;
 }

@@ -17,73 +17,91 @@ static int64_t pixels(const image_shape *shape) {
   return shape->height * shape->width;
 }
 
-/* The output columns [*first, *last) whose input column x + shift exists. */
-static void valid_columns(const conv_op *op, int64_t shift, int64_t *first, int64_t *last) {
-  *first = shift < 0 ? -shift : 0;
-  *last = op->in.width - shift < op->out.width ? op->in.width - shift : op->out.width;
+/* Windows of size x size pixels of an image whose border is `pad` zeros wide. */
+typedef struct unfolding {
+  image_shape from, to; /* to: one window per pixel */
+  int64_t size, pad;
+} unfolding;
+
+/* The plane moved by (down, right); what comes in from outside is zero. */
+static void shifted_plane(const unfolding *u, const real *plane, int64_t down, int64_t right, real *to) {
+  int64_t width = u->from.width, n = pixels(&u->from), shift = down * width + right;
+  int64_t first = shift < 0 ? -shift : 0, last = shift > 0 ? n - shift : n;
+  memset(to, 0, (size_t)first * sizeof(real));
+  memcpy(to + first, plane + first + shift, (size_t)(last - first) * sizeof(real));
+  memset(to + last, 0, (size_t)(n - last) * sizeof(real));
+  for (int64_t row = 0; row < n; row += width) { /* the ends of lines that came from the line beside */
+    for (int64_t x = 0; x < -right; x++)
+      to[row + x] = 0;
+    for (int64_t x = width - right; x < width; x++)
+      to[row + x] = 0;
+  }
 }
 
-/* Row (c, ky, kx) of the unfolded image holds input pixel (c, y + ky - pad, x + kx - pad) for each output pixel. */
-static void unfold(const conv_op *op, const real *image, real *columns) {
-  int64_t first, last;
-  for (int64_t c = 0; c < op->in.channels; c++)
-    for (int64_t ky = 0; ky < op->size; ky++)
-      for (int64_t kx = 0; kx < op->size; kx++) {
-        valid_columns(op, kx - op->pad, &first, &last);
-        for (int64_t y = 0; y < op->out.height; y++, columns += op->out.width) {
-          int64_t row = y + ky - op->pad;
-          if (row < 0 || row >= op->in.height) {
-            memset(columns, 0, (size_t)op->out.width * sizeof(real));
-            continue;
-          }
-          const real *source = image + (c * op->in.height + row) * op->in.width + (kx - op->pad);
-          for (int64_t x = 0; x < first; x++)
-            columns[x] = 0;
-          memcpy(columns + first, source + first, (size_t)(last - first) * sizeof(real));
-          for (int64_t x = last; x < op->out.width; x++)
-            columns[x] = 0;
-        }
-      }
+/* The same where the plane changes its size, line by line. */
+static void shifted_lines(const unfolding *u, const real *plane, int64_t down, int64_t right, real *to) {
+  for (int64_t y = 0; y < u->to.height; y++)
+    for (int64_t x = 0; x < u->to.width; x++, to++) {
+      int64_t row = y + down, col = x + right;
+      int inside = row >= 0 && row < u->from.height && col >= 0 && col < u->from.width;
+      *to = inside ? plane[row * u->from.width + col] : 0;
+    }
 }
 
-LAB_VECTOR static void add_to(real *restrict y, const real *restrict x, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    y[i] += x[i];
+/* Row (c, ky, kx) of the unfolded image holds pixel (c, y + ky - pad, x + kx - pad) for each window (y, x). */
+static void unfold(const unfolding *u, const real *image, real *columns) {
+  int same =
+      u->from.width == u->to.width && u->from.height == u->to.height && pixels(&u->from) > u->from.width + u->pad;
+  for (int64_t c = 0; c < u->from.channels; c++)
+    for (int64_t ky = 0; ky < u->size; ky++)
+      for (int64_t kx = 0; kx < u->size; kx++, columns += pixels(&u->to))
+        (same ? shifted_plane : shifted_lines)(u, image + c * pixels(&u->from), ky - u->pad, kx - u->pad, columns);
 }
 
-static void fold_add(const conv_op *op, real *image, const real *columns) {
-  int64_t first, last;
-  for (int64_t c = 0; c < op->in.channels; c++)
-    for (int64_t ky = 0; ky < op->size; ky++)
-      for (int64_t kx = 0; kx < op->size; kx++) {
-        valid_columns(op, kx - op->pad, &first, &last);
-        for (int64_t y = 0; y < op->out.height; y++, columns += op->out.width) {
-          int64_t row = y + ky - op->pad;
-          if (row < 0 || row >= op->in.height) continue;
-          real *target = image + (c * op->in.height + row) * op->in.width + (kx - op->pad);
-          add_to(target + first, columns + first, last - first);
-        }
-      }
+/* w: outputs x (inputs, ky, kx). The kernels of the backward are its mirror: inputs x (outputs, -ky, -kx). */
+static int64_t mirrored(const conv_op *op, int64_t out, int64_t in, int64_t k) {
+  int64_t window = op->size * op->size;
+  return (in * op->out.channels + out) * window + window - 1 - k;
 }
 
+static void mirror_kernels(const conv_op *op, real *mirror) {
+  int64_t window = op->size * op->size, at = 0;
+  for (int64_t out = 0; out < op->out.channels; out++)
+    for (int64_t in = 0; in < op->in.channels; in++)
+      for (int64_t k = 0; k < window; k++)
+        mirror[mirrored(op, out, in, k)] = op->w->v[at++];
+}
+
+static void add_mirrored(const conv_op *op, const real *mirror) {
+  int64_t window = op->size * op->size, at = 0;
+  for (int64_t out = 0; out < op->out.channels; out++)
+    for (int64_t in = 0; in < op->in.channels; in++)
+      for (int64_t k = 0; k < window; k++)
+        op->w->g[at++] += mirror[mirrored(op, out, in, k)];
+}
+
+/* The gradient of a convolution is a convolution of dy with the mirrored kernels; the same unfolded dy gives the
+ * gradient of the kernels, mirrored. */
 static void conv_backward(tape *t, void *arg) {
   conv_op *op = arg;
-  tensor *w = op->w;
-  int64_t n = pixels(&op->out), depth = w->cols;
-  real *columns = tape_scratch(t, (size_t)(2 * depth * n) * sizeof(real)), *gradient = columns + depth * n;
+  int64_t n = pixels(&op->in), depth = op->out.channels * op->size * op->size, kernels = op->in.channels * depth;
+  unfolding u = {op->out, op->in, op->size, op->size - 1 - op->pad};
+  real *kernel = tape_scratch(t, (size_t)(2 * kernels + depth * n) * sizeof(real)), *dkernel = kernel + kernels;
+  real *unfolded = dkernel + kernels;
+  mirror_kernels(op, kernel);
+  memset(dkernel, 0, (size_t)kernels * sizeof(real));
   for (int64_t i = 0; i < op->x->rows; i++) {
-    const real *image = op->x->v + i * op->x->cols, *dy = op->y->g + i * op->y->cols;
-    real *dimage = op->x->g + i * op->x->cols;
-    if (op->size == 1) {
-      gemm(t, PLAIN, TRANSPOSED, w->rows, depth, n, 1, dy, n, image, n, 1, w->g, depth);
-      gemm(t, TRANSPOSED, PLAIN, depth, n, w->rows, 1, w->v, depth, dy, n, 1, dimage, n);
-      continue;
+    const real *columns = op->y->g + i * op->y->cols;
+    if (op->size > 1) {
+      unfold(&u, columns, unfolded);
+      columns = unfolded;
     }
-    unfold(op, image, columns);
-    gemm(t, PLAIN, TRANSPOSED, w->rows, depth, n, 1, dy, n, columns, n, 1, w->g, depth);
-    gemm(t, TRANSPOSED, PLAIN, depth, n, w->rows, 1, w->v, depth, dy, n, 0, gradient, n);
-    fold_add(op, dimage, gradient);
+    int64_t at = i * op->x->cols;
+    gemm(t, PLAIN, TRANSPOSED, op->in.channels, depth, n, 1, op->x->v + at, n, columns, n, 1, dkernel, depth);
+    if (op->x->g != NULL)
+      gemm(t, PLAIN, PLAIN, op->in.channels, n, depth, 1, kernel, depth, columns, n, 1, op->x->g + at, n);
   }
+  add_mirrored(op, dkernel);
 }
 
 tensor *op_conv(tape *t, tensor *x, image_shape *shape, tensor *w, int64_t size, int64_t pad) {
@@ -91,13 +109,16 @@ tensor *op_conv(tape *t, tensor *x, image_shape *shape, tensor *w, int64_t size,
   *op = (conv_op){.x = x, .w = w, .in = *shape, .size = size, .pad = pad};
   op->out = (image_shape){w->rows, shape->height + 2 * pad - size + 1, shape->width + 2 * pad - size + 1};
   int64_t n = pixels(&op->out), depth = w->cols;
+  unfolding u = {op->in, op->out, size, pad};
   op->y = tape_tensor(t, x->rows, op->out.channels * n);
-  real *columns = tape_scratch(t, (size_t)(depth * n) * sizeof(real));
+  real *unfolded = tape_scratch(t, (size_t)(depth * n) * sizeof(real));
   for (int64_t i = 0; i < x->rows; i++) {
-    const real *image = x->v + i * x->cols;
-    if (size > 1) unfold(op, image, columns);
-    gemm(t, PLAIN, PLAIN, w->rows, n, depth, 1, w->v, depth, size > 1 ? columns : image, n, 0,
-         op->y->v + i * op->y->cols, n);
+    const real *columns = x->v + i * x->cols;
+    if (size > 1) {
+      unfold(&u, columns, unfolded);
+      columns = unfolded;
+    }
+    gemm(t, PLAIN, PLAIN, w->rows, n, depth, 1, w->v, depth, columns, n, 0, op->y->v + i * op->y->cols, n);
   }
   tape_push(t, conv_backward, op);
   *shape = op->out;

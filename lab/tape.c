@@ -137,6 +137,12 @@ tensor *tape_input(tape *t, const real *v, int64_t rows, int64_t cols) {
   return x;
 }
 
+tensor *tape_constant(tape *t, int64_t rows, int64_t cols) {
+  tensor *x = tape_keep(t, sizeof *x);
+  *x = (tensor){tape_keep(t, (size_t)(rows * cols) * sizeof(real)), NULL, rows, cols, cols};
+  return x;
+}
+
 tensor *tape_view(tape *t, tensor *of, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   tensor *x = tape_keep(t, sizeof *x);
   int64_t offset = row * of->ld + col;

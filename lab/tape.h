@@ -81,6 +81,7 @@ int64_t tape_activation_bytes(const tape *t);
 tensor *tape_tensor(tape *t, int64_t rows, int64_t cols);               /* values not set */
 tensor *tape_zeros(tape *t, int64_t rows, int64_t cols);                /* values 0       */
 tensor *tape_input(tape *t, const real *v, int64_t rows, int64_t cols); /* a copy */
+tensor *tape_constant(tape *t, int64_t rows, int64_t cols);             /* values not set; has no gradient: g is NULL */
 tensor *tape_view(tape *t, tensor *of, int64_t row, int64_t rows, int64_t col, int64_t cols);
 
 /* 64-byte aligned, lives until tape_reset. */

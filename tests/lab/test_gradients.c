@@ -2,6 +2,7 @@
  *
  * Every operation of the training engine against finite differences, in double.
  */
+#include <math.h>
 #include <string.h>
 
 #include "gradient.h"
@@ -88,11 +89,30 @@ static void sums_stacks_and_concatenation(void) {
 
 static tensor *build_dropout(net *n, void *arg) {
   (void)arg;
-  return op_tanh(n->t, op_noise(n->t, op_dropout(n->t, net_param(n, 0), 0.4), 0.1));
+  return op_tanh(n->t, op_dropout(n->t, net_param(n, 0), 0.4));
 }
 
-static void dropout_and_noise(void) {
+static void dropout(void) {
   check(SIZES({6, 7}), 1, &no_norm, build_dropout, NULL);
+}
+
+/* Five standard errors: the mean's is deviation/sqrt(n), the variance's below deviation^2*sqrt(2/n). */
+static void noise(void) {
+  enum { N = 10000 };
+  const double deviation = 0.3;
+  tape *t = tape_create();
+  tape_reset(t, 1, t_seed());
+  tensor *x = tape_constant(t, 1, N);
+  memset(x->v, 0, N * sizeof(real));
+  add_noise(t, x, deviation);
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < N; i++) {
+    sum += (double)x->v[i];
+    squares += (double)x->v[i] * (double)x->v[i];
+  }
+  T_CHECK(fabs(sum / N) < 5 * deviation / sqrt(N));
+  T_CHECK(fabs(squares / N - deviation * deviation) < 5 * deviation * deviation * sqrt(2.0 / N));
+  tape_free(t);
 }
 
 /* ---- losses ---- */
@@ -258,6 +278,46 @@ static tensor *build_conv(net *n, void *arg) {
   return op_concat(n->t, y, means);
 }
 
+/* Each output straight from the definition. */
+static real convolved(const tensor *x, image_shape in, const tensor *w, const image_case *c, int64_t out, int64_t y,
+                      int64_t at) {
+  real sum = 0;
+  for (int64_t k = 0; k < in.channels * c->size * c->size; k++) {
+    int64_t row = y + k / c->size % c->size - c->pad, col = at + k % c->size - c->pad;
+    if (row < 0 || row >= in.height || col < 0 || col >= in.width) continue;
+    sum += w->v[out * w->cols + k] * x->v[(k / (c->size * c->size) * in.height + row) * in.width + col];
+  }
+  return sum;
+}
+
+static void fill(tensor *x, uint64_t stream) {
+  lab_rng rng = lab_rng_make(t_seed(), stream);
+  for (int64_t i = 0; i < x->rows * x->cols; i++)
+    x->v[i] = (real)(2 * lab_rng_unit(&rng) - 1);
+}
+
+/* Sizes down to one pixel, where a window is mostly border. */
+static void convolution_by_definition(void) {
+  static const int64_t sizes[][4] = {{5, 4, 3, 1}, {1, 1, 3, 1}, {1, 2, 3, 1},
+                                     {2, 1, 3, 1}, {3, 5, 3, 0}, {2, 3, 1, 0}};
+  for (size_t i = 0; i < T_COUNT(sizes); i++) {
+    image_case c = {.size = sizes[i][2], .pad = sizes[i][3]};
+    image_shape in = {2, sizes[i][0], sizes[i][1]}, out = in;
+    tape *t = tape_create();
+    tensor *x = tape_tensor(t, 1, 2 * in.height * in.width), *w = tape_tensor(t, 3, 2 * c.size * c.size);
+    fill(x, 1);
+    fill(w, 2);
+    tensor *y = op_conv(t, x, &out, w, c.size, c.pad);
+    t_context("%d x %d, window %d", (int)in.height, (int)in.width, (int)c.size);
+    T_EQ_INT(3 * out.height * out.width, y->cols);
+    for (int64_t j = 0; j < y->cols; j++) { /* at most 18 products of at most 1: rounding stays below 18*18*2^-53 */
+      real wanted = convolved(x, in, w, &c, j / (out.height * out.width), j / out.width % out.height, j % out.width);
+      T_CHECK(fabs((double)(y->v[j] - wanted)) <= 18 * 18 * 0x1p-53);
+    }
+    tape_free(t);
+  }
+}
+
 static void convolution_and_pooling(void) {
   static const int64_t shapes[][2] = {{3, 1}, {3, 0}, {1, 0}};
   for (size_t i = 0; i < T_COUNT(shapes); i++) {
@@ -288,7 +348,8 @@ static const t_case cases[] = {
     {"linear_of_windows_and_transposed", linear_of_windows_and_transposed},
     {"embeddings_and_positions", embeddings_and_positions},
     {"sums_stacks_and_concatenation", sums_stacks_and_concatenation},
-    {"dropout_and_noise", dropout_and_noise},
+    {"dropout", dropout},
+    {"noise", noise},
     {"cross_entropy", cross_entropy},
     {"order_loss", order_loss},
     {"norms", norms},
@@ -296,6 +357,7 @@ static const t_case cases[] = {
     {"multi_head_attention", multi_head_attention},
     {"additive_attention_and_means", additive_attention_and_means},
     {"recurrent_layers", recurrent_layers},
+    {"convolution_by_definition", convolution_by_definition},
     {"convolution_and_pooling", convolution_and_pooling},
     {"channel_norms", channel_norms},
 };
