@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Beam search over many sentences at once, and BLEU of what it finds.
+ * Beam search over many sentences at once.
  */
 #include "model.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "bleu.h"
 
 typedef struct beam_state {
   int64_t sentences, beam, limit, stride;
@@ -118,55 +115,4 @@ void beam_search(const beam_decoder *decoder, int64_t sentences, int64_t beam, i
   free(s.scores);
   free(s.parents);
   free(s.best);
-}
-
-/* ---- BLEU of a test set ---- */
-
-enum { CHUNK = 16 }; /* sentences that are decoded together */
-
-typedef struct translation {
-  model *m;
-  const corpus *c;
-  tape **tapes;
-  translate_fn translate;
-  int64_t count, limit, width;
-  int32_t *outputs, *lengths;
-} translation;
-
-static void translate_task(void *arg, int64_t shard) {
-  translation *job = arg;
-  for (int64_t at = shard * CHUNK; at < job->count; at += job->m->config.shards * CHUNK) {
-    int64_t count = job->count - at < CHUNK ? job->count - at : CHUNK, longest = 0;
-    for (int64_t i = at; i < at + count; i++)
-      if (job->c->test.items[i].source_length > longest) longest = job->c->test.items[i].source_length;
-    int64_t limit = longest * 3 / 2 + 5 < job->limit ? longest * 3 / 2 + 5 : job->limit;
-    int32_t *outputs = lab_alloc((size_t)(count * limit), sizeof *outputs);
-    job->translate(job->m, job->tapes[shard], (int)shard, job->c->test.items + at, count, limit, outputs,
-                   job->lengths + at);
-    for (int64_t i = 0; i < count; i++)
-      memcpy(job->outputs + (at + i) * job->limit, outputs + i * limit, (size_t)job->lengths[at + i] * sizeof *outputs);
-    free(outputs);
-  }
-}
-
-model_score translation_score(model *m, const corpus *c, tape **tapes, const rms_executor *executor,
-                              translate_fn translate) {
-  translation job = {.m = m, .c = c, .tapes = tapes, .translate = translate, .limit = 80};
-  job.count = c->test.count < m->config.sizes.tested ? c->test.count : m->config.sizes.tested;
-  job.outputs = lab_alloc((size_t)(job.count * job.limit), sizeof *job.outputs);
-  job.lengths = lab_alloc((size_t)job.count, sizeof *job.lengths);
-  run_shards(executor, m->config.shards, translate_task, &job);
-  lab_bleu_counts counts = {0};
-  for (int64_t i = 0; i < job.count; i++) {
-    char *text = lab_bpe_decode(c->bpe, job.outputs + i * job.limit, job.lengths[i]);
-    lab_bleu_add(&counts, text, c->test.texts[i].target);
-    free(text);
-  }
-  lab_bleu bleu = lab_bleu_score(&counts);
-  model_score score = {.quality = bleu.score};
-  snprintf(score.details, sizeof score.details, "%lld sentences, beam %lld, 1-grams %.1f %%, brevity %.2f",
-           (long long)job.count, (long long)m->config.sizes.beam, bleu.precision[0], bleu.brevity);
-  free(job.outputs);
-  free(job.lengths);
-  return score;
 }

@@ -40,10 +40,10 @@ static void settings_of(const trainer *t, char *text, size_t size) {
            " embed=%" PRId64 " hidden=%" PRId64 " layers=%" PRId64 " heads=%" PRId64 " length=%" PRId64
            " batch=%" PRId64 " dropout=%g noise=%g smoothing=%g pre=%d steps=%" PRId64 " rate=%g warmup=%" PRId64
            " decay=%d beta=%g,%g clip=%g data=%s",
-           t->m->family, norm_name(c->norm.kind), (int)c->norm.engine, c->norm.p, c->norm.spread, c->norm.eps, c->seed,
-           c->shards, c->centre, z->width, z->embed, z->hidden, z->layers, z->heads, z->length, z->batch, z->dropout,
-           z->noise, z->smoothing, z->pre_norm, g->steps, g->rate, g->warmup, g->decay, g->beta1, g->beta2, g->clip,
-           t->data);
+           t->m->kind->family, norm_name(c->norm.kind), (int)c->norm.engine, c->norm.p, c->norm.spread, c->norm.eps,
+           c->seed, c->shards, c->centre, z->width, z->embed, z->hidden, z->layers, z->heads, z->length, z->batch,
+           z->dropout, z->noise, z->smoothing, z->pre_norm, g->steps, g->rate, g->warmup, g->decay, g->beta1, g->beta2,
+           g->clip, t->data);
 }
 
 int checkpoint_write(const trainer *t, const char *path, lab_error *error) {

@@ -20,8 +20,8 @@ void add_run(lab_report *report, lab_family family, const dataset *data, const t
   step_shares shares = trainer_shares(t);
   if (c->norm.kind == NORM_PRMS) run.p = c->norm.p;
   run.seed = c->seed;
-  snprintf(run.metric, sizeof run.metric, "%s", t->m->metric);
-  run.higher_is_better = t->m->higher_is_better;
+  snprintf(run.metric, sizeof run.metric, "%s", t->m->kind->metric);
+  run.higher_is_better = t->m->kind->higher_is_better;
   if (score != NULL) {
     run.quality = score->quality;
     snprintf(run.details, sizeof run.details, "%s", score->details);

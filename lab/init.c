@@ -60,14 +60,14 @@ static void report_starts(starts *s, lab_report *report, const char *family) {
   enum { COLUMNS = sizeof head / sizeof head[0] };
   char title[96];
   snprintf(title, sizeof title, "Robustness to the initialisation (%s, quality: %s)", family,
-           s->trainers[0]->m->metric);
+           s->trainers[0]->m->kind->metric);
   lab_section *section = lab_report_add_section(
       report, "init", title,
       "Every random weight is drawn around 0.2 instead of 0. The paper found LayerNorm very unstable then and RMSNorm "
       "more robust, both worse than usual. Roughness is the root mean square of the loss's changes from step to step "
       "over the second half of training.");
   lab_section_row(section, COLUMNS, head);
-  printf("%-8s  %21s  %12s  %12s  %20s\n", head[0], head[1], head[2], head[3], s->trainers[0]->m->metric);
+  printf("%-8s  %21s  %12s  %12s  %20s\n", head[0], head[1], head[2], head[3], s->trainers[0]->m->kind->metric);
   lab_section_axes(section, "step", "loss", 0, 0);
   for (int i = 0; i < s->contest.count; i++) {
     trainer *t = s->trainers[i];

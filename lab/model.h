@@ -40,18 +40,26 @@ typedef struct model_score {
 
 typedef struct model model;
 
-struct model {
+/* What one kind of model has of its own. */
+typedef struct model_kind {
   const char *family, *metric;
   int higher_is_better;
-  model_config config;
-  params params;
-  /* Chooses the batch of a step (1, 2, ...); before the shards run. */
-  void (*prepare)(model *m, int64_t step);
+  size_t state_bytes;
   /* The shard's part of the batch's mean loss. */
   tensor *(*loss)(model *m, tape *t, int shard);
   /* The test set's score, with one tape per shard. */
   model_score (*evaluate)(model *m, tape **tapes, const rms_executor *executor);
-  void (*free)(model *m);
+  void (*free)(void *state); /* what the state owns, or NULL: nothing */
+} model_kind;
+
+struct model {
+  const model_kind *kind;
+  model_config config;
+  params params;
+  batcher batches;
+  int32_t *lengths; /* the batcher's sort key; owned */
+  int64_t step;     /* since model_prepare           */
+  const int64_t *examples;
   void *state;
 };
 
@@ -63,13 +71,29 @@ model *convpool_create(const model_config *config, const lab_images *train, cons
 model *reader_create(const model_config *config, const lab_cloze *cloze);
 model *order_create(const model_config *config, const corpus *c, const lab_scenes *scenes);
 void model_free(model *m);
+/* Chooses the batch of a step (1, 2, ...); before the shards run. */
+void model_prepare(model *m, int64_t step);
 
-/* ---- for the models
+/* ---- for the models (model.c)
  * -------------------------------------------------------------------------------------------------- */
+
+/* A model without parameters or batches yet; its state is zeros. */
+model *model_start(const model_kind *kind, const model_config *config);
+/* Batches of the first `count` examples, of like length where lengths are given (taken over). */
+void model_batches(model *m, int64_t count, int32_t *lengths);
+/* Takes the parameters' memory: the last step of building. */
+model *model_finish(model *m);
 
 net model_net(model *m, tape *t, int shard);
 /* Runs task(arg, shard) for every shard. */
 void run_shards(const rms_executor *executor, int shards, void (*task)(void *arg, int64_t shard), void *arg);
+
+/* Adds up what `count_right` finds among the examples [first, first + count) of all chunks of a test set. */
+typedef int64_t (*count_right_fn)(model *m, tape *t, int shard, int64_t first, int64_t count);
+int64_t count_in_chunks(model *m, tape **tapes, const rms_executor *executor, int64_t count,
+                        count_right_fn count_right);
+/* Column of the largest element. */
+int64_t best_column(const tensor *x, int64_t row);
 
 /* ---- Beam search (beam.c)
  * ---------------------------------------------------------------------------------------------- */
@@ -89,6 +113,13 @@ typedef struct beam_decoder {
 void beam_search(const beam_decoder *decoder, int64_t sentences, int64_t beam, int64_t limit, int32_t *outputs,
                  int32_t *lengths);
 
+/* ---- Translation (translation.c): what both translating models do
+ * ---------------------------------------------------------------------------------------------- */
+
+/* The shard's training pairs; the examples are sorted by length: dealing them out keeps the shards alike. */
+const coded_pair **shard_pairs(model *m, tape *t, const corpus *c, int shard, int64_t *count);
+/* Target tokens of the whole batch, ends of sentences included. */
+double batch_tokens(const model *m, const corpus *c);
 /* Translates the first `count` test sentences in chunks and scores them with BLEU. */
 typedef void (*translate_fn)(model *m, tape *t, int shard, const coded_pair *pairs, int64_t count, int64_t limit,
                              int32_t *outputs, int32_t *lengths);

@@ -20,17 +20,10 @@ typedef struct conv_layer {
 
 typedef struct convpool {
   const lab_images *train, *test;
-  batcher batches;
-  const int64_t *examples;
   conv_layer conv[CONVOLUTIONS];
   conv_layer dense; /* gain, bias, running and the weights, channels x classes */
   real mean, scale; /* of the training pixels */
 } convpool;
-
-static void prepare(model *m, int64_t step) {
-  convpool *s = m->state;
-  s->examples = batcher_step(&s->batches, step);
-}
 
 static void copy_image(const convpool *s, const lab_images *set, int64_t index, real *to) {
   int64_t n = (int64_t)set->channels * set->height * set->width;
@@ -71,66 +64,38 @@ static tensor *loss(model *m, tape *t, int shard) {
   net n = model_net(m, t, shard);
   image_shape shape = shape_of(s->train);
   int64_t size = shape.channels * shape.height * shape.width;
-  int64_t first = s->batches.batch * shard / m->config.shards, last = s->batches.batch * (shard + 1) / m->config.shards;
+  int64_t first = m->batches.batch * shard / m->config.shards, last = m->batches.batch * (shard + 1) / m->config.shards;
   tensor *x = tape_constant(t, last - first, size);
   int32_t *labels = tape_keep(t, (size_t)(last - first) * sizeof *labels);
   for (int64_t i = first; i < last; i++) {
-    copy_image(s, s->train, s->examples[i], x->v + (i - first) * size);
-    labels[i - first] = s->train->labels[s->examples[i]];
+    copy_image(s, s->train, m->examples[i], x->v + (i - first) * size);
+    labels[i - first] = s->train->labels[m->examples[i]];
   }
-  return op_cross_entropy(t, logits(m, &n, x, shape), labels, 0, 1 / (double)s->batches.batch);
+  return op_cross_entropy(t, logits(m, &n, x, shape), labels, 0, 1 / (double)m->batches.batch);
 }
 
 /* ---- test error ---- */
 
-enum { CHUNK = 50 };
-
-typedef struct testing {
-  model *m;
-  tape **tapes;
-  int64_t count;
-  int64_t *wrong; /* per chunk */
-} testing;
-
-static int64_t count_wrong(model *m, tape *t, int shard, int64_t first, int64_t last) {
+static int64_t count_right(model *m, tape *t, int shard, int64_t first, int64_t count) {
   convpool *s = m->state;
-  tape_reset(t, 0, 0);
   net n = model_net(m, t, shard);
   image_shape shape = shape_of(s->test);
-  int64_t size = shape.channels * shape.height * shape.width, wrong = 0;
-  tensor *x = tape_constant(t, last - first, size);
-  for (int64_t i = first; i < last; i++)
-    copy_image(s, s->test, i, x->v + (i - first) * size);
+  int64_t size = shape.channels * shape.height * shape.width, right = 0;
+  tensor *x = tape_constant(t, count, size);
+  for (int64_t i = 0; i < count; i++)
+    copy_image(s, s->test, first + i, x->v + i * size);
   tensor *y = logits(m, &n, x, shape);
-  for (int64_t i = 0; i < y->rows; i++) {
-    int64_t best = 0;
-    for (int64_t j = 1; j < y->cols; j++)
-      if (y->v[i * y->cols + j] > y->v[i * y->cols + best]) best = j;
-    wrong += best != s->test->labels[first + i];
-  }
-  return wrong;
-}
-
-static void test_task(void *arg, int64_t shard) {
-  testing *job = arg;
-  for (int64_t chunk = shard; chunk * CHUNK < job->count; chunk += job->m->config.shards) {
-    int64_t last = (chunk + 1) * CHUNK < job->count ? (chunk + 1) * CHUNK : job->count;
-    job->wrong[chunk] = count_wrong(job->m, job->tapes[shard], (int)shard, chunk * CHUNK, last);
-  }
+  for (int64_t i = 0; i < count; i++)
+    right += best_column(y, i) == s->test->labels[first + i];
+  return right;
 }
 
 static model_score evaluate(model *m, tape **tapes, const rms_executor *executor) {
   convpool *s = m->state;
-  testing job = {m, tapes, s->test->count < m->config.sizes.tested ? s->test->count : m->config.sizes.tested, NULL};
-  int64_t chunks = (job.count + CHUNK - 1) / CHUNK, wrong = 0;
-  job.wrong = lab_alloc((size_t)chunks, sizeof *job.wrong);
-  run_shards(executor, m->config.shards, test_task, &job);
-  for (int64_t i = 0; i < chunks; i++)
-    wrong += job.wrong[i];
-  free(job.wrong);
-  model_score score = {.quality = 100.0 * (double)wrong / (double)job.count};
-  snprintf(score.details, sizeof score.details, "%lld of %lld test images wrong", (long long)wrong,
-           (long long)job.count);
+  int64_t count = s->test->count < m->config.sizes.tested ? s->test->count : m->config.sizes.tested;
+  int64_t wrong = count - count_in_chunks(m, tapes, executor, count, count_right);
+  model_score score = {.quality = 100.0 * (double)wrong / (double)count};
+  snprintf(score.details, sizeof score.details, "%lld of %lld test images wrong", (long long)wrong, (long long)count);
   return score;
 }
 
@@ -173,28 +138,19 @@ static void measure_pixels(convpool *s) {
   s->scale = (real)(1 / sqrt(variance + 1e-6));
 }
 
-static void free_state(model *m) {
-  convpool *s = m->state;
-  batcher_free(&s->batches);
-  free(s);
-}
+static const model_kind convpool_kind = {.family = "convpool",
+                                         .metric = "test error %",
+                                         .higher_is_better = 0,
+                                         .state_bytes = sizeof(convpool),
+                                         .loss = loss,
+                                         .evaluate = evaluate};
 
 model *convpool_create(const model_config *config, const lab_images *train, const lab_images *test) {
-  model *m = lab_alloc(1, sizeof *m);
-  convpool *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "convpool",
-               .metric = "test error %",
-               .higher_is_better = 0,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&convpool_kind, config);
+  convpool *s = m->state;
   s->train = train;
   s->test = test;
-  int64_t batch = config->sizes.batch < train->count ? config->sizes.batch : train->count;
-  s->batches = batcher_make(train->count, batch, NULL, config->seed);
+  model_batches(m, train->count, NULL);
   measure_pixels(s);
   int64_t narrow = config->sizes.embed, wide = 2 * narrow, in = train->channels;
   for (int i = 0; i < CONVOLUTIONS; i++) {
@@ -204,6 +160,5 @@ model *convpool_create(const model_config *config, const lab_images *train, cons
   }
   s->dense.w = params_uniform(&m->params, "dense.weight", wide, train->classes, sqrt(6.0 / (double)wide));
   declare_scales(&m->params, &s->dense, "dense", &config->norm, train->classes);
-  params_allocate(&m->params, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

@@ -15,17 +15,12 @@ typedef struct lm {
   lab_bpe *bpe;
   int32_t *ids;
   int64_t train, count; /* ids [0, train) are learned, [train, count) held out */
-  int64_t step;
   int64_t embedding;
   stack decoder;
   real *positions;
 } lm;
 
 enum { MERGES = 1000 };
-
-static void prepare(model *m, int64_t step) {
-  ((lm *)m->state)->step = step;
-}
 
 /* Windows start at the given ids; each predicts `length` ids. */
 static tensor *window_loss(model *m, tape *t, int shard, const int64_t *starts, int64_t count, double scale) {
@@ -48,7 +43,7 @@ static tensor *loss(model *m, tape *t, int shard) {
   lm *s = m->state;
   int64_t batch = m->config.sizes.batch, length = m->config.sizes.length, count = 0;
   int64_t *starts = tape_keep(t, (size_t)batch * sizeof *starts);
-  lab_rng rng = lab_rng_make(m->config.seed, (uint64_t)s->step);
+  lab_rng rng = lab_rng_make(m->config.seed, (uint64_t)m->step);
   for (int64_t i = 0; i < batch; i++) {
     int64_t start = lab_rng_below(&rng, s->train - length);
     if (i % m->config.shards == shard) starts[count++] = start;
@@ -91,13 +86,12 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   return score;
 }
 
-static void free_state(model *m) {
-  lm *s = m->state;
+static void free_state(void *state) {
+  lm *s = state;
   lab_bpe_free(s->bpe);
   stack_free(&s->decoder);
   free(s->ids);
   free(s->positions);
-  free(s);
 }
 
 /* Calls `use` for each line of the text, newline not included. */
@@ -122,18 +116,17 @@ static void encode_line(lm *s, const char *line) {
   s->ids[s->count++] = LAB_BPE_EOS;
 }
 
+static const model_kind lm_kind = {.family = "lm",
+                                   .metric = "perplexity",
+                                   .higher_is_better = 0,
+                                   .state_bytes = sizeof(lm),
+                                   .loss = loss,
+                                   .evaluate = evaluate,
+                                   .free = free_state};
+
 model *lm_create(const model_config *config, const lab_text *text, lab_error *error) {
-  model *m = lab_alloc(1, sizeof *m);
-  lm *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "lm",
-               .metric = "perplexity",
-               .higher_is_better = 0,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&lm_kind, config);
+  lm *s = m->state;
   int64_t width = config->sizes.width;
   s->bpe = lab_bpe_create();
   each_line(text, count_line, s);
@@ -149,6 +142,5 @@ model *lm_create(const model_config *config, const lab_text *text, lab_error *er
   s->positions = position_table(config->sizes.length, width);
   s->embedding = params_uniform(&m->params, "embedding", lab_bpe_size(s->bpe), width, sqrt(3.0 / (double)width));
   s->decoder = declare_stack(&m->params, "decoder", &config->norm, &config->sizes, 0);
-  params_allocate(&m->params, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

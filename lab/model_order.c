@@ -32,17 +32,9 @@ typedef struct side {
 typedef struct order {
   side sides[2];              /* 0: the specific one (image, source), 1: the general one (caption, target) */
   int64_t train, test, count; /* items [0, train) and [test, count) */
-  batcher batches;
-  int32_t *lengths;
-  const int64_t *examples;
-  lab_bpe *bpe; /* of captions; NULL with a corpus */
+  lab_bpe *bpe;               /* of captions; NULL with a corpus */
   int32_t *ids;
 } order;
-
-static void prepare(model *m, int64_t step) {
-  order *s = m->state;
-  s->examples = batcher_step(&s->batches, step);
-}
 
 static tensor *embed_lines(model *m, net *n, const side *sd, const int64_t *items, int64_t count) {
   int64_t steps = 0, width = m->config.sizes.width;
@@ -74,11 +66,11 @@ static tensor *embed_side(model *m, net *n, const side *sd, const int64_t *items
 static tensor *loss(model *m, tape *t, int shard) {
   order *s = m->state;
   net n = model_net(m, t, shard);
-  int64_t *items = tape_keep(t, (size_t)s->batches.batch * sizeof *items), count = 0;
-  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards)
-    items[count++] = s->examples[i];
+  int64_t *items = tape_keep(t, (size_t)m->batches.batch * sizeof *items), count = 0;
+  for (int64_t i = shard; i < m->batches.batch; i += m->config.shards)
+    items[count++] = m->examples[i];
   tensor *a = embed_side(m, &n, &s->sides[0], items, count), *b = embed_side(m, &n, &s->sides[1], items, count);
-  return op_order_loss(t, a, b, MARGIN, 1 / (double)s->batches.batch);
+  return op_order_loss(t, a, b, MARGIN, 1 / (double)m->batches.batch);
 }
 
 /* ---- retrieval ---- */
@@ -153,15 +145,12 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   return score;
 }
 
-static void free_state(model *m) {
-  order *s = m->state;
-  batcher_free(&s->batches);
-  free(s->lengths);
+static void free_state(void *state) {
+  order *s = state;
   free(s->sides[0].lines);
   free(s->sides[1].lines);
   free(s->ids);
   lab_bpe_free(s->bpe);
-  free(s);
 }
 
 /* ---- building ---- */
@@ -217,29 +206,26 @@ static void declare_side(params *p, side *sd, const char *name, const model_conf
   sd->gru = declare_gru(p, full, &config->norm, embed, width);
 }
 
+static const model_kind order_kind = {.family = "order",
+                                      .metric = "R@1 %",
+                                      .higher_is_better = 1,
+                                      .state_bytes = sizeof(order),
+                                      .loss = loss,
+                                      .evaluate = evaluate,
+                                      .free = free_state};
+
 model *order_create(const model_config *config, const corpus *c, const lab_scenes *scenes) {
-  model *m = lab_alloc(1, sizeof *m);
-  order *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "order",
-               .metric = "R@1 %",
-               .higher_is_better = 1,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&order_kind, config);
+  order *s = m->state;
   if (scenes != NULL)
     take_scenes(s, scenes);
   else
     take_corpus(s, c);
-  s->lengths = lab_alloc((size_t)s->train, sizeof *s->lengths);
+  int32_t *lengths = lab_alloc((size_t)s->train, sizeof *lengths);
   for (int64_t i = 0; i < s->train; i++)
-    s->lengths[i] = s->sides[1].lines[i].length;
-  int64_t batch = config->sizes.batch < s->train ? config->sizes.batch : s->train;
-  s->batches = batcher_make(s->train, batch, s->lengths, config->seed);
+    lengths[i] = s->sides[1].lines[i].length;
+  model_batches(m, s->train, lengths);
   declare_side(&m->params, &s->sides[0], scenes != NULL ? "image" : "source", config);
   declare_side(&m->params, &s->sides[1], scenes != NULL ? "caption" : "target", config);
-  params_allocate(&m->params, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

@@ -13,19 +13,11 @@
 typedef struct reader {
   const lab_cloze *cloze;
   int64_t train, test; /* questions [0, train) and [test, count) */
-  batcher batches;
-  int32_t *lengths;
-  const int64_t *examples;
   int64_t embedding, score;
   lstm_layer passage[2], question[2]; /* forward, backward */
   projection key, query, from_passage, from_question;
   linear_layer answer;
 } reader;
-
-static void prepare(model *m, int64_t step) {
-  reader *s = m->state;
-  s->examples = batcher_step(&s->batches, step);
-}
 
 typedef enum part { PASSAGE, QUESTION } part;
 
@@ -79,109 +71,71 @@ static tensor *logits(model *m, net *n, const lab_question **questions, int64_t 
 static tensor *loss(model *m, tape *t, int shard) {
   reader *s = m->state;
   net n = model_net(m, t, shard);
-  const lab_question **questions = tape_keep(t, (size_t)s->batches.batch * sizeof *questions);
-  int32_t *answers = tape_keep(t, (size_t)s->batches.batch * sizeof *answers);
+  const lab_question **questions = tape_keep(t, (size_t)m->batches.batch * sizeof *questions);
+  int32_t *answers = tape_keep(t, (size_t)m->batches.batch * sizeof *answers);
   int64_t count = 0;
-  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards) {
-    questions[count] = &s->cloze->items[s->examples[i]];
+  for (int64_t i = shard; i < m->batches.batch; i += m->config.shards) {
+    questions[count] = &s->cloze->items[m->examples[i]];
     answers[count] = questions[count]->answer;
     count++;
   }
-  return op_cross_entropy(t, logits(m, &n, questions, count), answers, 0, 1 / (double)s->batches.batch);
+  return op_cross_entropy(t, logits(m, &n, questions, count), answers, 0, 1 / (double)m->batches.batch);
 }
 
 /* ---- accuracy ---- */
 
-enum { CHUNK = 32 };
-
-typedef struct testing {
-  model *m;
-  tape **tapes;
-  int64_t count;
-  int64_t *right; /* per chunk */
-} testing;
-
 static int64_t count_right(model *m, tape *t, int shard, int64_t first, int64_t count) {
   reader *s = m->state;
-  tape_reset(t, 0, 0);
   net n = model_net(m, t, shard);
   const lab_question **questions = tape_keep(t, (size_t)count * sizeof *questions);
   for (int64_t i = 0; i < count; i++)
-    questions[i] = &s->cloze->items[first + i];
+    questions[i] = &s->cloze->items[s->test + first + i];
   tensor *y = logits(m, &n, questions, count);
   int64_t right = 0;
-  for (int64_t i = 0; i < count; i++) {
-    int64_t best = 0;
-    for (int64_t j = 1; j < y->cols; j++)
-      if (y->v[i * y->cols + j] > y->v[i * y->cols + best]) best = j;
-    right += best == questions[i]->answer;
-  }
+  for (int64_t i = 0; i < count; i++)
+    right += best_column(y, i) == questions[i]->answer;
   return right;
-}
-
-static void test_task(void *arg, int64_t shard) {
-  testing *job = arg;
-  reader *s = job->m->state;
-  for (int64_t chunk = shard; chunk * CHUNK < job->count; chunk += job->m->config.shards) {
-    int64_t left = job->count - chunk * CHUNK;
-    job->right[chunk] =
-        count_right(job->m, job->tapes[shard], (int)shard, s->test + chunk * CHUNK, left < CHUNK ? left : CHUNK);
-  }
 }
 
 static model_score evaluate(model *m, tape **tapes, const rms_executor *executor) {
   reader *s = m->state;
-  testing job = {m, tapes, s->cloze->count - s->test, NULL};
-  if (job.count > m->config.sizes.tested) job.count = m->config.sizes.tested;
-  int64_t chunks = (job.count + CHUNK - 1) / CHUNK, right = 0;
-  job.right = lab_alloc((size_t)chunks, sizeof *job.right);
-  run_shards(executor, m->config.shards, test_task, &job);
-  for (int64_t i = 0; i < chunks; i++)
-    right += job.right[i];
-  free(job.right);
-  model_score score = {.quality = 100.0 * (double)right / (double)job.count};
+  int64_t count = s->cloze->count - s->test;
+  if (count > m->config.sizes.tested) count = m->config.sizes.tested;
+  int64_t right = count_in_chunks(m, tapes, executor, count, count_right);
+  model_score score = {.quality = 100.0 * (double)right / (double)count};
   snprintf(score.details, sizeof score.details, "%lld of %lld questions right, chance %.1f %%", (long long)right,
-           (long long)job.count, 100.0 / s->cloze->entities);
+           (long long)count, 100.0 / s->cloze->entities);
   return score;
 }
 
-static void free_state(model *m) {
+static void cut_questions(model *m) {
   reader *s = m->state;
-  batcher_free(&s->batches);
-  free(s->lengths);
-  free(s);
-}
-
-static void cut_questions(reader *s, const model_config *config) {
   int64_t held_out = s->cloze->count / 10;
   s->test = s->cloze->count - (held_out > 0 ? held_out : 1);
   s->train = s->test; /* no sentence of a training question is in a test question */
   while (s->train > 1 && s->cloze->items[s->train - 1].last_sentence >= s->cloze->items[s->test].first_sentence)
     s->train--;
-  s->lengths = lab_alloc((size_t)s->train, sizeof *s->lengths);
+  int32_t *lengths = lab_alloc((size_t)s->train, sizeof *lengths);
   for (int64_t i = 0; i < s->train; i++)
-    s->lengths[i] = s->cloze->items[i].passage_length;
-  int64_t batch = config->sizes.batch < s->train ? config->sizes.batch : s->train;
-  s->batches = batcher_make(s->train, batch, s->lengths, config->seed);
+    lengths[i] = s->cloze->items[i].passage_length;
+  model_batches(m, s->train, lengths);
 }
 
+static const model_kind reader_kind = {.family = "reader",
+                                       .metric = "accuracy %",
+                                       .higher_is_better = 1,
+                                       .state_bytes = sizeof(reader),
+                                       .loss = loss,
+                                       .evaluate = evaluate};
+
 model *reader_create(const model_config *config, const lab_cloze *cloze) {
-  model *m = lab_alloc(1, sizeof *m);
-  reader *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "reader",
-               .metric = "accuracy %",
-               .higher_is_better = 1,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&reader_kind, config);
+  reader *s = m->state;
   params *p = &m->params;
   const norm_config *norm = &config->norm;
   int64_t width = config->sizes.width, embed = config->sizes.embed;
   s->cloze = cloze;
-  cut_questions(s, config);
+  cut_questions(m);
   s->embedding = params_uniform(p, "embedding", cloze->vocabulary, embed, sqrt(3.0 / (double)embed));
   s->passage[0] = declare_lstm(p, "passage.forward", norm, embed, width);
   s->passage[1] = declare_lstm(p, "passage.backward", norm, embed, width);
@@ -193,6 +147,5 @@ model *reader_create(const model_config *config, const lab_cloze *cloze) {
   s->from_passage = declare_projection(p, "answer.passage", norm, 2 * width, width, 0, 1);
   s->from_question = declare_projection(p, "answer.question", norm, 2 * width, width, 0, 0);
   s->answer = declare_linear(p, "answer", width, cloze->entities);
-  params_allocate(p, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

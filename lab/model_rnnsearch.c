@@ -12,10 +12,6 @@
 
 typedef struct rnnsearch {
   const corpus *c;
-  batcher batches;
-  int32_t *lengths;
-  const int64_t *examples;
-  double tokens;
   int64_t source_embedding, target_embedding;
   gru_layer forward, backward; /* encoder */
   projection start;            /* annotations' mean -> first state */
@@ -25,14 +21,6 @@ typedef struct rnnsearch {
   projection out_state, out_word, out_context;
   linear_layer output;
 } rnnsearch;
-
-static void prepare(model *m, int64_t step) {
-  rnnsearch *s = m->state;
-  s->examples = batcher_step(&s->batches, step);
-  s->tokens = 0;
-  for (int64_t i = 0; i < s->batches.batch; i++)
-    s->tokens += s->c->train.items[s->examples[i]].target_length + 1;
-}
 
 /* What the decoder reads. */
 typedef struct annotations {
@@ -117,16 +105,13 @@ static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64
   }
   tensor *contexts = op_stack_rows(n->t, context, steps);
   tensor *logits = readout(m, n, states, words, contexts);
-  return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / s->tokens);
+  return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / batch_tokens(m, s->c));
 }
 
 static tensor *loss(model *m, tape *t, int shard) {
-  rnnsearch *s = m->state;
   net n = model_net(m, t, shard);
-  const coded_pair **pairs = tape_keep(t, (size_t)s->batches.batch * sizeof *pairs);
-  int64_t count = 0;
-  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards)
-    pairs[count++] = &s->c->train.items[s->examples[i]];
+  int64_t count;
+  const coded_pair **pairs = shard_pairs(m, t, ((rnnsearch *)m->state)->c, shard, &count);
   annotations a = encode(m, &n, pairs, count);
   return decode_training(m, &n, pairs, count, &a);
 }
@@ -188,33 +173,22 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   return translation_score(m, s->c, tapes, executor, translate);
 }
 
-static void free_state(model *m) {
-  rnnsearch *s = m->state;
-  batcher_free(&s->batches);
-  free(s->lengths);
-  free(s);
-}
+static const model_kind rnnsearch_kind = {.family = "rnnsearch",
+                                          .metric = "BLEU",
+                                          .higher_is_better = 1,
+                                          .state_bytes = sizeof(rnnsearch),
+                                          .loss = loss,
+                                          .evaluate = evaluate};
 
 model *rnnsearch_create(const model_config *config, const corpus *c) {
-  model *m = lab_alloc(1, sizeof *m);
-  rnnsearch *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "rnnsearch",
-               .metric = "BLEU",
-               .higher_is_better = 1,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&rnnsearch_kind, config);
+  rnnsearch *s = m->state;
   params *p = &m->params;
   const norm_config *norm = &config->norm;
   int64_t width = config->sizes.width, embed = config->sizes.embed;
   double embed_limit = sqrt(3.0 / (double)embed);
   s->c = c;
-  s->lengths = pair_lengths(&c->train);
-  int64_t batch = config->sizes.batch < c->train.count ? config->sizes.batch : c->train.count;
-  s->batches = batcher_make(c->train.count, batch, s->lengths, config->seed);
+  model_batches(m, c->train.count, pair_lengths(&c->train));
   s->source_embedding = params_uniform(p, "source_embedding", c->vocabulary, embed, embed_limit);
   s->target_embedding = params_uniform(p, "target_embedding", c->vocabulary, embed, embed_limit);
   s->forward = declare_gru(p, "encoder.forward", norm, embed, width);
@@ -229,6 +203,5 @@ model *rnnsearch_create(const model_config *config, const corpus *c) {
   s->out_word = declare_projection(p, "out.word", norm, embed, embed, 0, 0);
   s->out_context = declare_projection(p, "out.context", norm, 2 * width, embed, 0, 0);
   s->output = declare_linear(p, "out", embed, c->vocabulary);
-  params_allocate(p, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

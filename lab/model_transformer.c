@@ -14,24 +14,12 @@
 
 typedef struct transformer {
   const corpus *c;
-  batcher batches;
-  int32_t *lengths; /* sort key of the training pairs */
-  const int64_t *examples;
-  double tokens; /* target tokens of the batch */
   int64_t embedding;
   stack encoder, decoder;
   real *positions;
 } transformer;
 
 enum { MOST_POSITIONS = 256 };
-
-static void prepare(model *m, int64_t step) {
-  transformer *s = m->state;
-  s->examples = batcher_step(&s->batches, step);
-  s->tokens = 0;
-  for (int64_t i = 0; i < s->batches.batch; i++)
-    s->tokens += s->c->train.items[s->examples[i]].target_length + 1;
-}
 
 /* ---- encoding ---- */
 
@@ -86,17 +74,13 @@ static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64
   cross_memory *cm = stack_memory(n, &s->decoder, mem->x);
   tensor *y = stack_run(n, &s->decoder, embed(m, n, ids, count, length), &self, &cross, cm);
   tensor *logits = op_linear_transposed(n->t, y, net_param(n, s->embedding));
-  return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / s->tokens);
+  return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / batch_tokens(m, s->c));
 }
 
-/* The examples are sorted by length: dealing them out keeps the shards alike. */
 static tensor *loss(model *m, tape *t, int shard) {
-  transformer *s = m->state;
   net n = model_net(m, t, shard);
-  const coded_pair **pairs = tape_keep(t, (size_t)s->batches.batch * sizeof *pairs);
-  int64_t count = 0;
-  for (int64_t i = shard; i < s->batches.batch; i += m->config.shards)
-    pairs[count++] = &s->c->train.items[s->examples[i]];
+  int64_t count;
+  const coded_pair **pairs = shard_pairs(m, t, ((transformer *)m->state)->c, shard, &count);
   memory mem = encode(m, &n, pairs, count);
   return decode_training(m, &n, pairs, count, &mem);
 }
@@ -153,37 +137,30 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   return translation_score(m, s->c, tapes, executor, translate);
 }
 
-static void free_state(model *m) {
-  transformer *s = m->state;
-  batcher_free(&s->batches);
+static void free_state(void *state) {
+  transformer *s = state;
   stack_free(&s->encoder);
   stack_free(&s->decoder);
-  free(s->lengths);
   free(s->positions);
-  free(s);
 }
 
+static const model_kind transformer_kind = {.family = "transformer",
+                                            .metric = "BLEU",
+                                            .higher_is_better = 1,
+                                            .state_bytes = sizeof(transformer),
+                                            .loss = loss,
+                                            .evaluate = evaluate,
+                                            .free = free_state};
+
 model *transformer_create(const model_config *config, const corpus *c) {
-  model *m = lab_alloc(1, sizeof *m);
-  transformer *s = lab_alloc(1, sizeof *s);
-  *m = (model){.family = "transformer",
-               .metric = "BLEU",
-               .higher_is_better = 1,
-               .config = *config,
-               .prepare = prepare,
-               .loss = loss,
-               .evaluate = evaluate,
-               .free = free_state,
-               .state = s};
+  model *m = model_start(&transformer_kind, config);
+  transformer *s = m->state;
   int64_t width = config->sizes.width;
   s->c = c;
-  s->lengths = pair_lengths(&c->train);
-  int64_t batch = config->sizes.batch < c->train.count ? config->sizes.batch : c->train.count;
-  s->batches = batcher_make(c->train.count, batch, s->lengths, config->seed);
+  model_batches(m, c->train.count, pair_lengths(&c->train));
   s->positions = position_table(MOST_POSITIONS, width);
   s->embedding = params_uniform(&m->params, "embedding", c->vocabulary, width, sqrt(3.0 / (double)width));
   s->encoder = declare_stack(&m->params, "encoder", &config->norm, &config->sizes, 0);
   s->decoder = declare_stack(&m->params, "decoder", &config->norm, &config->sizes, 1);
-  params_allocate(&m->params, config->shards, config->seed, config->centre);
-  return m;
+  return model_finish(m);
 }

@@ -31,6 +31,10 @@ tensor *op_dropout(tape *t, tensor *x, double probability);
 /* Adds normal noise to a dense constant; nothing when not training. */
 void add_noise(tape *t, tensor *x, double deviation);
 
+/* y += x, y += scale * x */
+void add_to(real *restrict y, const real *restrict x, int64_t n);
+void add_scaled(real *restrict y, const real *restrict x, real scale, int64_t n);
+
 /* ---- Losses (ops_loss.c): 1 x 1 results
  * ------------------------------------------------------------------------------ */
 

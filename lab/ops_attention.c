@@ -125,11 +125,6 @@ LAB_VECTOR static void additive_score_backward(real ds, const real *restrict sum
   }
 }
 
-LAB_VECTOR static void add_scaled(real *restrict y, const real *restrict x, real scale, int64_t n) {
-  for (int64_t j = 0; j < n; j++)
-    y[j] += scale * x[j];
-}
-
 LAB_VECTOR static real dot(const real *restrict a, const real *restrict b, int64_t n) {
   return vec_dot(a, b, n);
 }

@@ -96,7 +96,7 @@ LAB_VECTOR static void scaled_copy(real *restrict y, const real *restrict x, rea
     y[i] = scale * x[i];
 }
 
-LAB_VECTOR static void scaled_add(real *restrict y, const real *restrict x, real scale, int64_t n) {
+LAB_VECTOR void add_scaled(real *restrict y, const real *restrict x, real scale, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     y[i] += scale * x[i];
 }
@@ -106,7 +106,7 @@ static void embed_backward(tape *t, void *arg) {
   embed_op *op = arg;
   int64_t cols = op->y->cols;
   for (int64_t i = 0; i < op->y->rows; i++)
-    scaled_add(op->table->g + op->ids[i] * cols, op->y->g + i * cols, op->scale, cols);
+    add_scaled(op->table->g + op->ids[i] * cols, op->y->g + i * cols, op->scale, cols);
 }
 
 tensor *op_embed(tape *t, tensor *table, const int32_t *ids, int64_t count, real scale) {
@@ -126,7 +126,7 @@ typedef struct sum_op {
   tensor *a, *b, *y;
 } sum_op;
 
-LAB_VECTOR static void add_to(real *restrict y, const real *restrict x, int64_t n) {
+LAB_VECTOR void add_to(real *restrict y, const real *restrict x, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     y[i] += x[i];
 }

@@ -50,11 +50,6 @@ LAB_VECTOR static real plane_dot(const real *a, const real *b, int64_t n) {
   return vec_dot(a, b, n);
 }
 
-LAB_VECTOR static void add_to(real *restrict y, const real *restrict x, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    y[i] += x[i];
-}
-
 /* ---- the library, image by image: what it leaves in the cache is scaled, shifted and bent at once ---- */
 
 /* L2-norm is RMSNorm with its gain divided by the square root of the width. */

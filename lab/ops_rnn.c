@@ -40,11 +40,6 @@ LAB_VECTOR static void gru_row_backward(const real *restrict dout, const real *r
   }
 }
 
-LAB_VECTOR static void add_to(real *restrict y, const real *restrict x, int64_t n) {
-  for (int64_t j = 0; j < n; j++)
-    y[j] += x[j];
-}
-
 static void gru_backward(tape *t, void *arg) {
   (void)t;
   gru_op *op = arg;

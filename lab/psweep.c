@@ -152,8 +152,8 @@ static int sweep(lab_context *x, lab_family family, const dataset *data, lab_err
       points[i].seconds = 1000 * seconds[i];
     }
     printf("%-6s  %18s  %18s  %18s  %18s  %18s  %18s  %18s\n", "p", "k of 512", "predicted error", "measured error",
-           "error in model", trainers[0]->m->metric, "s per 1000 steps", "norm share");
-    add_section(x->report, points, family_name(family), trainers[0]->m->metric);
+           "error in model", trainers[0]->m->kind->metric, "s per 1000 steps", "norm share");
+    add_section(x->report, points, family_name(family), trainers[0]->m->kind->metric);
   }
   for (int i = 0; i < c.count; i++)
     trainer_free(trainers[i]);

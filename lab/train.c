@@ -7,26 +7,6 @@
 
 #include "rmsnorm.h"
 
-net model_net(model *m, tape *t, int shard) {
-  return (net){t, &m->params, shard, &m->config.norm};
-}
-
-void model_free(model *m) {
-  if (m == NULL) return;
-  m->free(m);
-  params_free(&m->params);
-  free(m);
-}
-
-void run_shards(const rms_executor *executor, int shards, void (*task)(void *arg, int64_t shard), void *arg) {
-  if (executor != NULL) {
-    executor->run(executor->ctx, shards, task, arg);
-    return;
-  }
-  for (int i = 0; i < shards; i++)
-    task(arg, i);
-}
-
 trainer *trainer_create(model *m, const train_config *config, const rms_executor *executor) {
   blas_single_threaded();
   trainer *t = lab_alloc(1, sizeof *t);
@@ -77,7 +57,7 @@ static void shard_task(void *arg, int64_t shard) {
   double start = lab_seconds();
   tape_reset(tp, 1, noise_key(job->t, shard));
   tp->times = (tape_times){0};
-  tensor *loss = job->t->m->loss(job->t->m, tp, (int)shard);
+  tensor *loss = job->t->m->kind->loss(job->t->m, tp, (int)shard);
   job->losses[shard] = (double)loss->v[0];
   job->bytes[shard] = tape_activation_bytes(tp);
   if (isfinite(job->losses[shard])) tape_backward(tp, loss);
@@ -106,7 +86,7 @@ double trainer_step(trainer *t) {
   int shards = t->m->config.shards;
   double start = lab_seconds(), before = trainer_seconds(t);
   t->step++;
-  t->m->prepare(t->m, t->step);
+  model_prepare(t->m, t->step);
   shard_job job = {t, lab_alloc((size_t)shards, sizeof(double)), lab_alloc((size_t)shards, sizeof(int64_t))};
   run_shards(t->executor, shards, shard_task, &job);
   double loss = 0;
@@ -133,7 +113,7 @@ double trainer_step(trainer *t) {
 }
 
 model_score trainer_evaluate(trainer *t) {
-  return t->m->evaluate(t->m, t->tapes, t->executor);
+  return t->m->kind->evaluate(t->m, t->tapes, t->executor);
 }
 
 double trainer_seconds(const trainer *t) {

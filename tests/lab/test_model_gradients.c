@@ -26,13 +26,13 @@ static model_config tiny(norm_kind kind) {
 
 static tensor *build_loss(net *n, void *arg) {
   model *m = arg;
-  m->prepare(m, 3);
-  return m->loss(m, n->t, 0);
+  model_prepare(m, 3);
+  return m->kind->loss(m, n->t, 0);
 }
 
 /* Whole models have thousands of elements: a part of them, spread over all layers, is enough. */
 static void check_model(model *m, int64_t wanted) {
-  t_context("%s with %s", m->family, norm_name(m->config.norm.kind));
+  t_context("%s with %s", m->kind->family, norm_name(m->config.norm.kind));
   int64_t stride = m->params.size / wanted + 1;
   check_gradients(&m->params, &m->config.norm, build_loss, m, stride);
   model_free(m);

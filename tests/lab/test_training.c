@@ -110,7 +110,7 @@ static void same_bits_for_any_thread_count(void) {
       rms_executor executor = rms_pool_executor(pool);
       trainer *many = trainer_create(make_model(&d, which, NORM_RMS, ENGINE_LIBRARY), &plan, &executor);
       run_steps(many, plan.steps);
-      t_context("%s, %d threads", many->m->family, threads[i]);
+      t_context("%s, %d threads", many->m->kind->family, threads[i]);
       check_same(alone, many);
       T_EQ_F64(alone_score.quality, trainer_evaluate(many).quality);
       trainer_free(many);
@@ -136,7 +136,7 @@ static void resumed_runs_equal_unbroken_ones(void) {
     T_EQ_INT(0, checkpoint_read(second, path, &error));
     T_EQ_INT(7, second->step);
     run_steps(second, plan.steps);
-    t_context("%s", whole->m->family);
+    t_context("%s", whole->m->kind->family);
     check_same(whole, second);
     trainer_free(whole);
     trainer_free(first);
@@ -162,8 +162,8 @@ static void every_model_learns_with_every_norm_and_engine(void) {
       for (norm_engine engine = ENGINE_LIBRARY; engine <= ENGINE_TEXTBOOK; engine++) {
         trainer *t = trainer_create(make_model(&d, which, kind, engine), &longer, NULL);
         run_steps(t, longer.steps);
-        t_context("%s %s engine %d: loss %g, then %g", t->m->family, norm_name(kind), (int)engine, mean_loss(t, 0, 5),
-                  mean_loss(t, 35, 5));
+        t_context("%s %s engine %d: loss %g, then %g", t->m->kind->family, norm_name(kind), (int)engine,
+                  mean_loss(t, 0, 5), mean_loss(t, 35, 5));
         T_CHECK(mean_loss(t, 35, 5) < mean_loss(t, 0, 5));
         step_shares shares = trainer_shares(t);
         T_CHECK(shares.norm > 0 && shares.blas > 0 && shares.norm + shares.blas < 1);
