@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include <stddef.h>
+#include <string.h>
 
 /* ---- the spec ---- */
 
@@ -239,28 +240,37 @@ static void place_weight(const rms_spec *spec, const void *weight, rms_layout *l
     if (status_) return status_;                                                                                       \
   } while (0)
 
-/* The call that decoders make thousands of times a second: dense rows of RMSNorm, a tensor in and one out, perhaps a
- * weight. The checks of the general way below, without what it needs for everything else; false: take that way. */
-static bool check_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job,
-                                int64_t *segments) {
-  const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
-  if (!spec || !args || check_dtypes(spec)) return false;
-  if (((unsigned)spec->kind | (unsigned)spec->eps_place | (unsigned)spec->rounding |
-       (unsigned)spec->weight_per_inner) ||
-      spec->partial || spec->indices || (uint64_t)spec->groups > 1 || !(spec->eps >= 0 && spec->eps <= 1) ||
-      spec->weight_offset != 0 || spec->cols < 1 || spec->cols > limit)
-    return false;
-  if (args->outer < 1 || args->outer > limit || (uint64_t)args->inner > 1 || !args->x.data || !args->y.data ||
-      args->residual.data || args->residual_out.data || args->bias || args->rstd || args->mean)
-    return false;
-  if (args->x.outer_stride | args->x.inner_stride | args->y.outer_stride | args->y.inner_stride) return false;
-  int64_t row = spec->cols * size_of(spec->dtype), bytes = args->outer * row;
-  if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return false;
-  if (args->weight && spans_touch(args->y.data, bytes, args->weight, spec->cols * size_of(spec->weight_dtype)))
-    return false;
+/* The sign bit of a number below zero and the exponent of an infinity or NaN make these larger than those of any limit:
+ * a double within 0..limit in one comparison. -0 is taken for too large. */
+static uint64_t bits_of(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 
-  /* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest.
-   */
+bool rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
+  const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
+  const uint64_t one = 0x3ff0000000000000u;
+  if (!spec || !args) return false;
+  unsigned t = (unsigned)spec->dtype, w = (unsigned)spec->weight_dtype, g = (unsigned)spec->grad_dtype;
+  unsigned modes =
+      (unsigned)spec->kind | (unsigned)spec->eps_place | (unsigned)spec->rounding | (unsigned)spec->weight_per_inner;
+  uint64_t unusual = modes | (uint64_t)spec->partial | (uintptr_t)spec->indices | ((uint64_t)spec->groups & ~1ull) |
+                     bits_of(spec->weight_offset) | ((uint64_t)args->inner & ~1ull) | (uintptr_t)args->residual.data |
+                     (uintptr_t)args->residual_out.data | (uintptr_t)args->bias | (uintptr_t)args->rstd |
+                     (uintptr_t)args->mean | (uint64_t)args->x.outer_stride | (uint64_t)args->x.inner_stride |
+                     (uint64_t)args->y.outer_stride | (uint64_t)args->y.inner_stride;
+  if (unusual || (t | w | g | (unsigned)spec->residual_dtype) > RMS_F16) return false;
+  if ((w != t && w != RMS_F32) || (g != t && g != RMS_F32)) return false;
+  if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return false;
+  if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return false;
+  int64_t bytes = args->outer * spec->cols * size_of(spec->dtype);
+  if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return false;
+  return !args->weight || !spans_touch(args->y.data, bytes, args->weight, spec->cols * size_of(spec->weight_dtype));
+}
+
+/* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest. */
+static void fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
   job->lay.indices = NULL;
   job->lay.offset = 0;
   job->lay.kind = RMS_KIND_RMS;
@@ -281,16 +291,18 @@ static bool check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
   job->lay.weight = args->weight;
   job->x.data = (char *)(uintptr_t)args->x.data;
   job->y.data = args->y.data;
-  job->x.outer = job->x.inner = job->y.outer = job->y.inner = row;
-  *segments = args->outer;
-  return true;
+  job->x.outer = job->x.inner = job->y.outer = job->y.inner = spec->cols * size_of(spec->dtype);
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
                              rms_stat *stats_out, rms_forward_job *job, int64_t *segments) {
   shape n;
   int64_t weights;
-  if (!flags && check_plain_forward(spec, args, job, segments)) return RMS_OK;
+  if (!flags && rms_check_plain_forward(spec, args)) {
+    fill_plain_forward(spec, args, job);
+    *segments = args->outer;
+    return RMS_OK;
+  }
   TRY(rms_check_spec(spec, flags, &job->lay));
   if (!args) return RMS_E_ARGUMENT;
   TRY(check_shape(spec, args->outer, args->inner, &job->lay, &n, segments, &weights));

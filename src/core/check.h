@@ -25,6 +25,11 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments);
 
+/* The call that decoders make thousands of times a second: dense rows of RMSNorm, a tensor in and one out, perhaps a
+ * weight; eps inside the root, no offset, one rounding at the end. The checks of rms_check_forward without what it
+ * needs for everything else. True: it is such a call, and right; false: see rms_check_forward. */
+bool rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args);
+
 rms_status rms_check_executor(const rms_executor *executor);
 
 /* dweight and dbias: elements of the weight tensors. */

@@ -54,7 +54,18 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   return RMS_OK;
 }
 
+/* A plain call of one short row, straight to its kernel. False: nothing was done. */
+static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
+  if (!args || args->outer != 1 || !rms_check_plain_forward(spec, args)) return false;
+  int64_t traffic = 2 * spec->cols * (int64_t)rms_dtype_size(spec->dtype);
+  const rms_kernels *kernels = rms_active_kernels();
+  if (!kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
+  return kernels->row[spec->dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
+                                   spec->weight_dtype != spec->dtype);
+}
+
 rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor) {
+  if (rms_check_executor(executor) == RMS_OK && forward_row(spec, args)) return RMS_OK;
   return forward(spec, args, 0, NULL, NULL, executor);
 }
 

@@ -70,9 +70,14 @@ typedef void rms_forward_fn(const rms_forward_job *job, int64_t first, int64_t l
 typedef void rms_backward_fn(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last);
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
+/* One row of RMSNorm with the whole of it in the statistic, eps inside the root, one rounding after the weight, no
+ * offset; weight = NULL: none. False, and nothing written: the row needs scaling, which is left to the forward. */
+typedef bool rms_row_fn(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32);
+
 typedef struct {
   const char *name;
   /* indexed by rms_dtype */
+  rms_row_fn *row[4];
   rms_forward_fn *forward[4], *stats[4];
   rms_backward_fn *backward[4];
   rms_backward_stats_fn *backward_stats[4];

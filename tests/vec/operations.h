@@ -245,6 +245,15 @@ static void check_first_and_sum(void) {
       float sum = eo ? vf_sum4(v[0], v[1], v[2], v[3], 1) : vf_sum4(v[0], v[1], v[2], v[3], 0);
       t_context("eo=%d k=%d", eo, (int)k);
       T_EQ_F64((double)ref_tree_f32(lanes, 4 * F32_LANES), (double)sum);
+      vf rows[8];
+      float sums[8];
+      for (int i = 0; i < 8; i++)
+        rows[i] = load(x + 5 * i, RMS_F32, eo);
+      eo ? vf_sum8(sums, rows, 1) : vf_sum8(sums, rows, 0);
+      for (int i = 0; i < 8; i++) {
+        memcpy(lanes, x + 5 * i, F32_LANES * sizeof *lanes);
+        T_EQ_F64((double)ref_tree_f32(lanes, F32_LANES), (double)sums[i]);
+      }
       int n = (int)(k % (F32_LANES + 1));
       elements(have, eo ? vf_first(v[1], n, 1) : vf_first(v[1], n, 0), eo);
       for (int i = 0; i < F32_LANES; i++)
@@ -303,6 +312,15 @@ static void check_f64_arithmetic(void) {
     double sum = vd_sum4(v[0], v[1], v[2], v[3], 0), want = ref_tree_f64(lanes, 4 * F64_LANES);
     t_context("k=%d", (int)k);
     T_EQ_F64(want, sum);
+    vd rows[8];
+    double sums[8];
+    for (int i = 0; i < 8; i++)
+      rows[i] = vd_load(x + 3 * i, RMS_F64, 0);
+    vd_sum8(sums, rows, 0);
+    for (int i = 0; i < 8; i++) {
+      memcpy(lanes, x + 3 * i, F64_LANES * sizeof *lanes);
+      T_EQ_F64(ref_tree_f64(lanes, F64_LANES), sums[i]);
+    }
     vd results[] = {vd_add(v[0], v[1]),
                     vd_sub(v[0], v[1]),
                     vd_mul(v[0], v[1]),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fourth part of the kernel template: the forward pass with one rounding after the weight, which nearly every model
+ * Fifth part of the kernel template: the forward pass with one rounding after the weight, which nearly every model
  * uses. The same arithmetic as forward.h in another order of work:
  *
  * - weight + offset, and the bias, are laid out once per call as REAL in lane order;
@@ -11,7 +11,7 @@
  * - past the caches, while a wide segment is written the next one is fetched into the second-level cache.
  */
 
-enum { K(GAIN_BYTES) = 16 * 1024, K(BATCH) = 8, K(BATCH_BYTES) = 4096, K(FETCH_BYTES) = 16 * 1024 };
+enum { K(GAIN_BYTES) = 16 * 1024, K(FETCH_BYTES) = 16 * 1024 };
 
 typedef struct {
   const REAL *gain, *bias; /* NULL: absent                                     */
@@ -25,18 +25,6 @@ typedef struct {
   int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
   bool stream_y, stream_residual;
 } K(strip);
-
-/* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
-INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
-  return n == LANES || EO ? V(load)(gain + j, REAL_TYPE, 0) : V(load_n)(gain + j, n, REAL_TYPE, 0);
-}
-
-INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
-  if (n < LANES)
-    V(store_n)(p + j * T_SIZE, v, n, T, EO);
-  else
-    V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
-}
 
 /* Which of gain and bias there are: known at the call, or looked at for each vector. */
 enum { K(GAIN), K(GAIN_BIAS), K(ANY) };
@@ -161,64 +149,10 @@ static void K(forward_rows)(const rms_forward_job *job, const K(gains) * gains, 
   }
 }
 
-/* Short rows of RMSNorm with a weight and nothing else (QK norm): the batch again with as little as possible around it.
- */
+/* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
          !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
-}
-
-/* r of a whole batch, in a plain loop that the compiler makes vectors of; sums out of range are done again elsewhere.
- */
-INLINE void K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
-  for (int b = 0; b < K(BATCH); b++) {
-    r[b] = 1 / SQRT(sum[b] / k + eps);
-  }
-}
-
-NOINLINE void K(short_squares)(REAL *sum, const char *const *x, int n, int64_t k) {
-  for (int b = 0; b < n; b++) {
-    K(source) src = K(plain_source)(x[b]);
-    sum[b] = K(sum_first)(&src, k, 0, K(SQUARES), false, false, false);
-  }
-}
-
-NOINLINE void K(short_write)(char *const *y, const char *const *x, const REAL *const *gain, const REAL *r, int n,
-                             int64_t width) {
-  for (int b = 0; b < n; b++) {
-    K(strip) s = {K(plain_source)(x[b]), gain[b], NULL, y[b], NULL, width, 0, false, false};
-    K(strip_loop)(&s, r[b], 0, false, false, K(GAIN), false);
-  }
-}
-
-static void K(forward_short)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
-  const rms_layout *lay = &job->lay;
-  REAL k = (REAL)lay->k, eps = (REAL)lay->eps;
-  rms_cursor at = rms_cursor_at(lay, first);
-  for (int64_t i = first; i < last; i += K(BATCH)) {
-    const char *x[K(BATCH)];
-    char *y[K(BATCH)];
-    const REAL *gain[K(BATCH)];
-    REAL sum[K(BATCH)] = {0}, r[K(BATCH)];
-    rms_cursor start = at;
-    int n = last - i < K(BATCH) ? (int)(last - i) : K(BATCH);
-    for (int b = 0; b < n; b++, rms_cursor_next(&at, lay)) {
-      x[b] = rms_segment(&job->x, &at, lay, T_SIZE);
-      y[b] = rms_segment(&job->y, &at, lay, T_SIZE);
-      gain[b] = gains->gain + at.inner * gains->inner;
-    }
-    K(short_squares)(sum, x, n, lay->k);
-    K(finish_batch)(r, sum, k, eps);
-    bool calm = true;
-    for (int b = 0; b < n; b++)
-      calm = calm && K(in_range)(sum[b]);
-    if (__builtin_expect(calm, 1)) {
-      K(short_write)(y, x, gain, r, n, lay->width);
-    } else {
-      for (int b = 0; b < n; b++, rms_cursor_next(&start, lay))
-        K(forward_segment)(job, &start, i + b);
-    }
-  }
 }
 
 /* Short segments: in batches. */
@@ -296,7 +230,7 @@ static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int
       K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
     bool is_short = last - first > 1 && lay->width * T_SIZE * K(BATCH) <= K(BATCH_BYTES);
     if (is_short && K(is_short_rms)(job, &gains))
-      K(forward_short)(job, &gains, first, last);
+      K(forward_short)(job, gains.gain, gains.inner, first, last);
     else if (is_short)
       K(forward_batches)(job, &gains, first, last);
     else

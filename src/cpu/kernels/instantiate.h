@@ -36,5 +36,6 @@
 #define RMS_BY_TYPE(op)                                                                                                \
   { K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
-const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA), RMS_BY_TYPE(rms_forward), RMS_BY_TYPE(rms_stats),
+const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),         RMS_BY_TYPE(rms_row),
+                                              RMS_BY_TYPE(rms_forward),  RMS_BY_TYPE(rms_stats),
                                               RMS_BY_TYPE(rms_backward), RMS_BY_TYPE(rms_backward_stats)};

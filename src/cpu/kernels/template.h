@@ -4,6 +4,7 @@
 #include "real.h"
 #include "statistic.h"
 #include "forward.h"
+#include "forward_short.h"
 #include "forward_fast.h"
 #include "backward.h"
 #undef T

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "../../../include/rmsnorm.h"
+#include "x86.h"
 
 typedef struct {
   __m256 lo, hi;
@@ -53,25 +54,30 @@ static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
   return eo ? r : vf_interleave(r);
 }
 
-/* Right for all numbers, and for NaNs whose low half is zero. */
-static inline __m256i vf_bf16_round_clean(__m256 a) {
-  __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-  return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-}
-
 static inline __m256i vf_bf16_round_bits(__m256 a) {
-  __m256i u = _mm256_castps_si256(a), rounded = vf_bf16_round_clean(a);
+  __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
   __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
   __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
   return _mm256_blendv_epi8(rounded, quiet, nan);
 }
 
+/* Sixteen even/odd lanes to bf16 at once, in 16-bit halves: a high half goes up by one if its low half is above 0x8000,
+ * or equal to it beside an odd one. Right for all numbers, and for NaNs whose low half is zero. */
+static inline __m256i vf_bf16_pack_clean(vf a) {
+  __m256i even = _mm256_castps_si256(a.lo), odd = _mm256_castps_si256(a.hi);
+  __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+  __m256i low = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
+  __m256i up = _mm256_subs_epu16(low, _mm256_andnot_si256(high, _mm256_set1_epi16(1)));
+  return _mm256_add_epi16(high, _mm256_srli_epi16(up, 15));
+}
+
+static inline __m128i vf_f16_bits(__m256 a) {
+  return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
 static inline __m256i vf_to_bits16(vf a, rms_dtype type, int eo) {
-  if (type == RMS_F16) {
-    __m128i lo = _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m128i hi = _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
-  }
+  if (type == RMS_F16) return _mm256_inserti128_si256(_mm256_castsi128_si256(vf_f16_bits(a.lo)), vf_f16_bits(a.hi), 1);
   if (!eo) a = vf_deinterleave(a.lo, a.hi);
   return _mm256_blend_epi16(_mm256_srli_epi32(vf_bf16_round_bits(a.lo), 16), vf_bf16_round_bits(a.hi), 0xaa);
 }
@@ -80,6 +86,11 @@ static inline vf vf_load(const void *p, rms_dtype type, int eo) {
   if (type == RMS_F32) {
     vf r = {_mm256_loadu_ps((const float *)p), _mm256_loadu_ps((const float *)p + 8)};
     return eo ? vf_deinterleave(r.lo, r.hi) : r;
+  }
+  if (type == RMS_F16) {
+    vf r = {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
+    return r;
   }
   return vf_from_bits16(_mm256_loadu_si256((const __m256i *)p), type, eo);
 }
@@ -115,6 +126,9 @@ static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
     if (eo) a = vf_interleave(a);
     _mm256_storeu_ps((float *)p, a.lo);
     _mm256_storeu_ps((float *)p + 8, a.hi);
+  } else if (type == RMS_F16) {
+    _mm_storeu_si128((__m128i *)p, vf_f16_bits(a.lo));
+    _mm_storeu_si128((__m128i *)p + 1, vf_f16_bits(a.hi));
   } else {
     _mm256_storeu_si256((__m256i *)p, vf_to_bits16(a, type, eo));
   }
@@ -134,11 +148,10 @@ static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
 
 static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
   if (type == RMS_BF16 && eo) {
-    __m256i h = _mm256_blend_epi16(_mm256_srli_epi32(vf_bf16_round_clean(a.lo), 16), vf_bf16_round_clean(a.hi), 0xaa);
     if (stream)
-      _mm256_stream_si256((__m256i *)p, h);
+      _mm256_stream_si256((__m256i *)p, vf_bf16_pack_clean(a));
     else
-      _mm256_storeu_si256((__m256i *)p, h);
+      _mm256_storeu_si256((__m256i *)p, vf_bf16_pack_clean(a));
   } else if (stream) {
     vf_stream(p, a, type, eo);
   } else {
@@ -211,6 +224,18 @@ static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
   __m128 quad = vf_half_sum(_mm256_add_ps(s.lo, s.hi));
   __m128 pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
   return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+static inline void vf_sum8(float *sums, const vf *v, int eo) {
+  __m256 lo[] = {v[0].lo, v[1].lo, v[2].lo, v[3].lo, v[4].lo, v[5].lo, v[6].lo, v[7].lo};
+  __m256 hi[] = {v[0].hi, v[1].hi, v[2].hi, v[3].hi, v[4].hi, v[5].hi, v[6].hi, v[7].hi};
+  if (eo) {
+    _mm256_storeu_ps(sums, _mm256_add_ps(vec_sum8x8(lo), vec_sum8x8(hi)));
+    return;
+  }
+  for (int i = 0; i < 8; i++)
+    lo[i] = _mm256_add_ps(lo[i], hi[i]);
+  _mm256_storeu_ps(sums, vec_sum8x8(lo));
 }
 
 static inline int vd_lane(int element, int eo) {
@@ -311,12 +336,21 @@ static inline vd vd_fma(vd a, vd b, vd c) {
   return r;
 }
 
-static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  vd s = vd_add(vd_add(a, c), vd_add(b, d));
-  (void)eo;
+static inline double vd_sum(vd s) {
   __m256d quad = _mm256_add_pd(s.lo, s.hi);
   __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
   return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  (void)eo;
+  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
+}
+
+static inline void vd_sum8(double *sums, const vd *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vd_sum(v[i]);
 }
 
 /* always_inline: gcc takes the plain function for one without effect and drops the call. */

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 #include "../../../include/rmsnorm.h"
+#include "x86.h"
 
 typedef __m512 vf;
 typedef __m512d vd;
@@ -112,13 +113,24 @@ static inline vf vf_fma(vf a, vf b, vf c) {
   return _mm512_fmadd_ps(a, b, c);
 }
 
+static inline __m256 vf_half_sum(vf a) {
+  return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+}
+
 static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
-  vf s = vf_add(vf_add(a, c), vf_add(b, d));
+  __m256 eight = vf_half_sum(vf_add(vf_add(a, c), vf_add(b, d)));
   (void)eo;
-  __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
   __m128 quad = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   __m128 pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
   return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+static inline void vf_sum8(float *sums, const vf *v, int eo) {
+  __m256 half[8];
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    half[i] = vf_half_sum(v[i]);
+  _mm256_storeu_ps(sums, vec_sum8x8(half));
 }
 
 static inline int vd_lane(int element, int eo) {
@@ -192,12 +204,21 @@ static inline vd vd_fma(vd a, vd b, vd c) {
   return _mm512_fmadd_pd(a, b, c);
 }
 
-static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  vd s = vd_add(vd_add(a, c), vd_add(b, d));
-  (void)eo;
+static inline double vd_sum(vd s) {
   __m256d quad = _mm256_add_pd(_mm512_castpd512_pd256(s), _mm512_extractf64x4_pd(s, 1));
   __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
   return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  (void)eo;
+  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
+}
+
+static inline void vd_sum8(double *sums, const vd *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vd_sum(v[i]);
 }
 
 /* always_inline: gcc takes the plain function for one without effect and drops the call. */

@@ -132,12 +132,21 @@ static inline vf vf_fma(vf a, vf b, vf c) {
   return r;
 }
 
-static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
-  vf s = vf_add(vf_add(a, c), vf_add(b, d));
-  (void)eo;
+static inline float vf_sum(vf s) {
   float32x4_t quad = vaddq_f32(vaddq_f32(s.q0, s.q2), vaddq_f32(s.q1, s.q3));
   float32x2_t pair = vadd_f32(vget_low_f32(quad), vget_high_f32(quad));
   return vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1);
+}
+
+static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  (void)eo;
+  return vf_sum(vf_add(vf_add(a, c), vf_add(b, d)));
+}
+
+static inline void vf_sum8(float *sums, const vf *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vf_sum(v[i]);
 }
 
 static inline int vd_lane(int element, int eo) {
@@ -229,11 +238,20 @@ static inline vd vd_fma(vd a, vd b, vd c) {
   return r;
 }
 
-static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  vd s = vd_add(vd_add(a, c), vd_add(b, d));
-  (void)eo;
+static inline double vd_sum(vd s) {
   float64x2_t pair = vaddq_f64(vaddq_f64(s.q0, s.q2), vaddq_f64(s.q1, s.q3));
   return vgetq_lane_f64(pair, 0) + vgetq_lane_f64(pair, 1);
+}
+
+static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  (void)eo;
+  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
+}
+
+static inline void vd_sum8(double *sums, const vd *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vd_sum(v[i]);
 }
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {

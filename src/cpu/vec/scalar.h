@@ -128,13 +128,22 @@ static VEC_CALL vf vf_fma(vf a, vf b, vf c) {
   return a;
 }
 
-static VEC_CALL float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
-  vf s = vf_add(vf_add(a, c), vf_add(b, d));
-  (void)eo;
+static VEC_CALL float vf_sum(vf s) {
   for (int half = 8; half >= 1; half /= 2)
     for (int i = 0; i < half; i++)
       s.v[i] += s.v[i + half];
   return s.v[0];
+}
+
+static VEC_CALL float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
+  (void)eo;
+  return vf_sum(vf_add(vf_add(a, c), vf_add(b, d)));
+}
+
+static inline void vf_sum8(float *sums, const vf *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vf_sum(v[i]);
 }
 
 static inline int vd_lane(int element, int eo) {
@@ -225,13 +234,22 @@ static VEC_CALL vd vd_fma(vd a, vd b, vd c) {
   return a;
 }
 
-static VEC_CALL double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  vd s = vd_add(vd_add(a, c), vd_add(b, d));
-  (void)eo;
+static VEC_CALL double vd_sum(vd s) {
   for (int half = 4; half >= 1; half /= 2)
     for (int i = 0; i < half; i++)
       s.v[i] += s.v[i + half];
   return s.v[0];
+}
+
+static VEC_CALL double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
+  (void)eo;
+  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
+}
+
+static inline void vd_sum8(double *sums, const vd *v, int eo) {
+  (void)eo;
+  for (int i = 0; i < 8; i++)
+    sums[i] = vd_sum(v[i]);
 }
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Fourth part of the kernel template: RMSNorm with one rounding after the weight and nothing else, where what a row
+ * costs besides its elements counts. The same arithmetic as forward.h in another order of work:
+ *
+ * - short rows (QK norm) in batches: eight trees of additions run side by side in vectors, so do the divisions and
+ *   roots, and while those are under way the batch before is written;
+ *
+ * - a call of a single row: straight from the arguments, without a job.
+ */
+
+enum { K(BATCH) = 8, K(BATCH_BYTES) = 4096 };
+
+/* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
+INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
+  return n == LANES || EO ? V(load)(gain + j, REAL_TYPE, 0) : V(load_n)(gain + j, n, REAL_TYPE, 0);
+}
+
+INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
+  if (n < LANES)
+    V(store_n)(p + j * T_SIZE, v, n, T, EO);
+  else
+    V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
+}
+
+/* ---- batches ---- */
+
+/* Rows at a constant distance: `count` of those from segment `first` on. */
+typedef struct {
+  const char *x;
+  char *y;
+  const REAL *gain; /* in lane order */
+  int64_t x_step, y_step, gain_step, first;
+  int count;
+  bool calm; /* all sums of squares are in range */
+  REAL r[K(BATCH)];
+} K(batch);
+
+/* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
+INLINE VEC K(fold_squares)(const char *x, int64_t k) {
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  K(source) s = K(plain_source)(x);
+  if (k == K(BLOCK)) { /* the usual sizes of a head, without a loop */
+    acc = K(add_block)(acc, &s, 0, K(BLOCK), zero, K(SQUARES), false, false, false);
+  } else if (k == 2 * K(BLOCK)) {
+    acc = K(add_block)(acc, &s, 0, K(BLOCK), zero, K(SQUARES), false, false, false);
+    acc = K(add_block)(acc, &s, K(BLOCK), K(BLOCK), zero, K(SQUARES), false, false, false);
+  } else {
+    int64_t j = 0;
+    for (; j + K(BLOCK) <= k; j += K(BLOCK))
+      acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
+    if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, K(SQUARES), false, false, false);
+  }
+  return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
+}
+
+/* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
+INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
+  int calm = 1;
+  for (int b = 0; b < K(BATCH); b++)
+    r[b] = 1 / SQRT(sum[b] / k + eps);
+  for (int b = 0; b < K(BATCH); b++)
+    calm &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
+  return calm;
+}
+
+NOINLINE void K(measure_batch)(K(batch) * batch, int64_t k, REAL eps) {
+  VEC squares[K(BATCH)];
+  REAL sum[K(BATCH)];
+  const char *x = batch->x;
+  for (int b = 0; b < batch->count; b++, x += batch->x_step)
+    squares[b] = K(fold_squares)(x, k);
+  for (int b = batch->count; b < K(BATCH); b++)
+    squares[b] = V(set)(1);
+  V(sum8)(sum, squares, EO);
+  batch->calm = K(finish_batch)(batch->r, sum, (REAL)k, eps);
+}
+
+INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n) {
+  VEC h = V(mul)(K(load)(x, j, n, false), r);
+  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), false);
+}
+
+INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int64_t j) {
+  K(short_vector)(y, x, gain, r, j, LANES);
+  K(short_vector)(y, x, gain, r, j + LANES, LANES);
+  K(short_vector)(y, x, gain, r, j + 2 * LANES, LANES);
+  K(short_vector)(y, x, gain, r, j + 3 * LANES, LANES);
+}
+
+INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width) {
+  int64_t j = 0;
+  if (width == K(BLOCK)) {
+    K(short_block)(y, x, gain, r, 0);
+    return;
+  }
+  if (width == 2 * K(BLOCK)) {
+    K(short_block)(y, x, gain, r, 0);
+    K(short_block)(y, x, gain, r, K(BLOCK));
+    return;
+  }
+  for (; j + K(BLOCK) <= width; j += K(BLOCK))
+    K(short_block)(y, x, gain, r, j);
+  for (; j + LANES <= width; j += LANES)
+    K(short_vector)(y, x, gain, r, j, LANES);
+  if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j));
+}
+
+NOINLINE void K(write_batch)(const K(batch) * given, int64_t width) {
+  const K(batch) batch = *given; /* a copy that no store can change */
+  const char *x = batch.x;
+  char *y = batch.y;
+  const REAL *gain = batch.gain;
+  for (int b = 0; b < batch.count; b++, x += batch.x_step, y += batch.y_step, gain += batch.gain_step)
+    K(write_row)(y, x, gain, V(set)(batch.r[b]), width);
+}
+
+static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
+  if (__builtin_expect(batch->calm, 1)) {
+    K(write_batch)(batch, job->lay.width);
+    return;
+  }
+  rms_cursor at = rms_cursor_at(&job->lay, batch->first);
+  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay))
+    K(forward_segment)(job, &at, batch->first + b);
+}
+
+/* gain: in lane order, gain_inner elements from one inner index to the next. */
+static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64_t gain_inner, int64_t first,
+                             int64_t last) {
+  const rms_layout *lay = &job->lay;
+  rms_rows x = job->x, y = job->y;
+  int64_t inner = lay->inner;
+  if (!gain_inner && (uint64_t)x.outer == (uint64_t)inner * (uint64_t)x.inner &&
+      (uint64_t)y.outer == (uint64_t)inner * (uint64_t)y.inner)
+    inner = 1, x.outer = x.inner, y.outer = y.inner; /* dense: one distance from row to row throughout */
+  int64_t outer_at = first ? first / inner : 0, inner_at = first ? first % inner : 0;
+  K(batch) batches[2], *before = NULL;
+  for (int64_t i = first, turn = 0; i < last; turn = !turn) {
+    int64_t left = inner == 1 || last - i < inner - inner_at ? last - i : inner - inner_at;
+    K(batch) *batch = &batches[turn];
+    batch->x = x.data + outer_at * x.outer + inner_at * x.inner;
+    batch->y = y.data + outer_at * y.outer + inner_at * y.inner;
+    batch->gain = gain + inner_at * gain_inner;
+    batch->x_step = inner == 1 ? x.outer : x.inner;
+    batch->y_step = inner == 1 ? y.outer : y.inner;
+    batch->gain_step = inner == 1 ? 0 : gain_inner;
+    batch->first = i;
+    batch->count = left < K(BATCH) ? (int)left : K(BATCH);
+    K(measure_batch)(batch, lay->k, (REAL)lay->eps);
+    if (before) K(end_batch)(job, before);
+    before = batch;
+    i += batch->count;
+    if (inner == 1)
+      outer_at += batch->count;
+    else if ((inner_at += batch->count) == inner)
+      inner_at = 0, outer_at++;
+  }
+  if (before) K(end_batch)(job, before);
+}
+
+/* ---- a single row ---- */
+
+INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
+                          bool wide) {
+  VEC h = V(mul)(K(load)(x, j, n, false), r);
+  if (weighted) h = V(mul)(h, K(load)(weight, j, n, wide));
+  /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
+  if (wide && n == LANES)
+    V(store)(y + j * T_SIZE, h, T, EO);
+  else
+    K(put_clean)(y, j, n, h, false);
+}
+
+INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
+  int64_t j = 0;
+  for (; j + K(BLOCK) <= width; j += K(BLOCK)) {
+    K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
+    K(row_vector)(y, x, weight, r, j + LANES, LANES, weighted, wide);
+    K(row_vector)(y, x, weight, r, j + 2 * LANES, LANES, weighted, wide);
+    K(row_vector)(y, x, weight, r, j + 3 * LANES, LANES, weighted, wide);
+  }
+  for (; j + LANES <= width; j += LANES)
+    K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
+  if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
+}
+
+NOINLINE void K(row_bare)(char *y, const char *x, REAL r, int64_t width) {
+  K(row_loop)(y, x, NULL, V(set)(r), width, false, false);
+}
+
+NOINLINE void K(row_wide)(char *y, const char *x, const char *weight, REAL r, int64_t width) {
+  K(row_loop)(y, x, weight, V(set)(r), width, true, true);
+}
+
+/* False, and nothing written: the sum of squares is out of range. */
+static bool K_(rms_row, K_(T_NAME, RMS_ISA))(char *y, const char *x, const char *weight, int64_t width, double eps,
+                                             bool weight_is_f32) {
+  K(source) s = K(plain_source)(x);
+  REAL sum = K(sum_first)(&s, width, 0, K(SQUARES), false, false, false);
+  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
+  if (__builtin_expect(!K(in_range)(sum), 0)) return false;
+  if (!weight)
+    K(row_bare)(y, x, r, width);
+  else if (T != RMS_F32 && weight_is_f32)
+    K(row_wide)(y, x, weight, r, width);
+  else
+    K(row_loop)(y, x, weight, V(set)(r), width, true, false);
+  return true;
+}

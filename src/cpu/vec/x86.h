@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the AVX2 and the AVX-512 vector share. */
+#ifndef RMS_VEC_X86_H
+#define RMS_VEC_X86_H
+
+#include <immintrin.h>
+
+/* One step of several halving trees: half of the lanes of a and b are added to the other half. */
+static inline __m256 vec_add_halves(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+static inline __m256 vec_add_pairs(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+
+/* Eight halving trees at once: sum i is that of the lanes of v[i], l + l+4, then +2, then +1. */
+static inline __m256 vec_sum8x8(const __m256 *v) {
+  __m256 a = vec_add_pairs(vec_add_halves(v[0], v[4]), vec_add_halves(v[1], v[5]));
+  __m256 b = vec_add_pairs(vec_add_halves(v[2], v[6]), vec_add_halves(v[3], v[7]));
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+
+#endif
