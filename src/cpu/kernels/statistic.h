@@ -52,16 +52,18 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool ce
   return what == K(SUM) ? V(add)(acc, v) : V(fma)(v, v, acc);
 }
 
-/* Adds one block from element j on; elements from `left` on are padding. */
+/* Adds one block from element j on; elements from `left` on are padding. One vector after the other: all four loaded
+ * first would leave too few registers for the sums. */
 INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
                              bool centred, bool residual, bool scaled) {
-  VEC a = K(load_source)(s, j, LANES, residual, scaled), b = K(load_source)(s, j + LANES, LANES, residual, scaled);
-  VEC c = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
-  VEC d = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
-  acc.a = K(add_term)(acc.a, a, mean, left, what, centred);
-  acc.b = K(add_term)(acc.b, b, mean, left - LANES, what, centred);
-  acc.c = K(add_term)(acc.c, c, mean, left - 2 * LANES, what, centred);
-  acc.d = K(add_term)(acc.d, d, mean, left - 3 * LANES, what, centred);
+  VEC v = K(load_source)(s, j, LANES, residual, scaled);
+  acc.a = K(add_term)(acc.a, v, mean, left, what, centred);
+  v = K(load_source)(s, j + LANES, LANES, residual, scaled);
+  acc.b = K(add_term)(acc.b, v, mean, left - LANES, what, centred);
+  v = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
+  acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what, centred);
+  v = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
+  acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what, centred);
   return acc;
 }
 
