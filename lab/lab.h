@@ -33,7 +33,7 @@ typedef struct lab_options {
   const char *source, *target, *catalogue, *language, *text, *images; /* data */
   const char *checkpoints;
   int64_t every;
-  double p, rate, dropout, clip, eps;
+  double p, rate, dropout, noise, clip, eps;
   int64_t runs, seed, threads, shards, steps, batch, warmup;
   int64_t width, embed, hidden, layers, heads, length, beam, tested;
   int64_t merges, max_words, pairs;

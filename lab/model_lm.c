@@ -36,7 +36,7 @@ static tensor *window_loss(model *m, tape *t, int shard, const int64_t *starts, 
   x = op_dropout(t, op_add_positions(t, x, s->positions, length), m->config.sizes.dropout);
   attention_shape shape = {count, length, length, m->config.sizes.heads, NULL, 1};
   tensor *y = stack_run(&n, &s->decoder, x, &shape, NULL, NULL);
-  return op_cross_entropy(t, op_linear_transposed(t, y, net_param(&n, s->embedding)), targets, 0, scale);
+  return op_cross_entropy(t, op_logits(t, y, net_param(&n, s->embedding)), targets, 0, scale);
 }
 
 static tensor *loss(model *m, tape *t, int shard) {

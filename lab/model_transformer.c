@@ -73,7 +73,7 @@ static tensor *decode_training(model *m, net *n, const coded_pair **pairs, int64
   attention_shape cross = {count, length, mem->length, heads, mem->lengths, 0};
   cross_memory *cm = stack_memory(n, &s->decoder, mem->x);
   tensor *y = stack_run(n, &s->decoder, embed(m, n, ids, count, length), &self, &cross, cm);
-  tensor *logits = op_linear_transposed(n->t, y, net_param(n, s->embedding));
+  tensor *logits = op_logits(n->t, y, net_param(n, s->embedding));
   return op_cross_entropy(n->t, logits, targets, m->config.sizes.smoothing, 1 / batch_tokens(m, s->c));
 }
 
@@ -112,7 +112,7 @@ static void decode_step(void *ctx, const int64_t *parents, const int32_t *prefix
   tensor *y = stack_run(&n, &s->decoder, embed(d->m, &n, ids, rows, length), &self, &cross, d->cross);
   int64_t width = y->cols;
   tensor last = {y->v + (length - 1) * width, y->g, rows, width, length * width};
-  tensor *logits = op_linear_transposed(d->t, &last, net_param(&n, s->embedding));
+  tensor *logits = op_logits(d->t, &last, net_param(&n, s->embedding));
   memcpy(log_probabilities, logits->v, (size_t)(rows * logits->cols) * sizeof(real));
   log_softmax_rows(log_probabilities, rows, logits->cols);
 }

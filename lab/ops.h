@@ -14,8 +14,9 @@ typedef enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_TANH = 2 } activation;
 
 /* act(x w + b): x rows x in (a window is fine), w in x out, b 1 x out or NULL. */
 tensor *op_linear(tape *t, tensor *x, tensor *w, tensor *b, activation act);
-/* x w^T: w is out x in; the output layer that shares the embedding. */
-tensor *op_linear_transposed(tape *t, tensor *x, tensor *w);
+/* x w^T: w is out x in; the output layer that shares the embedding. Its gradient takes the place of its values, which
+ * suits op_cross_entropy and nothing else. */
+tensor *op_logits(tape *t, tensor *x, tensor *w);
 /* Rows of a table, times scale. */
 tensor *op_embed(tape *t, tensor *table, const int32_t *ids, int64_t count, real scale);
 /* x + the rows of `table` (length x cols, a constant) over and over: positions of batch-major sequences. */
@@ -39,7 +40,7 @@ void add_scaled(real *restrict y, const real *restrict x, real scale, int64_t n)
  * ------------------------------------------------------------------------------ */
 
 /* Sum over rows with target >= 0 of -log softmax(logits)[target], label smoothing mixed in, times scale. Dense;
- * the logits are overwritten. */
+ * the logits are overwritten and must have no other use. */
 tensor *op_cross_entropy(tape *t, tensor *logits, const int32_t *targets, double smoothing, double scale);
 /* log softmax of dense rows, in place; no gradient. */
 void log_softmax_rows(real *x, int64_t rows, int64_t cols);

@@ -10,9 +10,16 @@
 
 typedef struct attention_op {
   attention_shape shape;
-  tensor *q, *k, *v, *y, *weights; /* weights: (batch*heads*q_length) x k_length */
+  tensor *q, *k, *v, *y;
+  real *weights; /* (batch*heads*q_length) x k_room */
+  int64_t k_room;
   real scale;
 } attention_op;
+
+/* Rows of weights have room for whole vectors: a remainder of up to seven exponentials costs more than a vector. */
+static int64_t whole_vectors(int64_t n) {
+  return (n + 7) / 8 * 8;
+}
 
 /* Keys that query i of sequence b sees. */
 static int64_t visible(const attention_shape *s, int64_t b, int64_t i) {
@@ -20,10 +27,17 @@ static int64_t visible(const attention_shape *s, int64_t b, int64_t i) {
   return s->causal && i + 1 < seen ? i + 1 : seen;
 }
 
-LAB_VECTOR static void softmax_row(real *restrict row, int64_t seen, int64_t all) {
-  vec_softmax(row, seen);
-  for (int64_t j = seen; j < all; j++)
+/* Softmax of the first `seen` elements; the others up to `room`, a multiple of 8, become 0. */
+LAB_VECTOR static void softmax_row(real *restrict row, int64_t seen, int64_t room) {
+  for (int64_t j = seen; j < room; j++)
+    row[j] = row[0];
+  int64_t used = (seen + 7) / 8 * 8;
+  vec_exp(row, used);
+  for (int64_t j = seen; j < room; j++)
     row[j] = 0;
+  real scale = 1 / vec_sum(row, used);
+  for (int64_t j = 0; j < used; j++)
+    row[j] *= scale;
 }
 
 /* dw -> ds in place: ds = w * (dw - sum(dw*w)) */
@@ -43,22 +57,22 @@ static head head_at(const attention_op *op, int64_t b, int64_t h) {
   int64_t width = op->q->cols / s->heads;
   return (head){b * s->q_length * op->q->ld + h * width, b * s->k_length * op->k->ld + h * width,
                 b * s->k_length * op->v->ld + h * width, b * s->q_length * op->y->ld + h * width,
-                (b * s->heads + h) * s->q_length * s->k_length};
+                (b * s->heads + h) * s->q_length * op->k_room};
 }
 
 static void head_backward(tape *t, attention_op *op, int64_t b, int64_t h) {
   const attention_shape *s = &op->shape;
-  int64_t width = op->q->cols / s->heads, nq = s->q_length, nk = s->k_length;
+  int64_t width = op->q->cols / s->heads, nq = s->q_length, nk = s->k_length, room = op->k_room;
   tensor *q = op->q, *k = op->k, *v = op->v, *y = op->y;
   head at = head_at(op, b, h);
-  const real *w = op->weights->v + at.weights;
-  real *dw = op->weights->g + at.weights;
-  gemm(t, TRANSPOSED, PLAIN, nk, width, nq, 1, w, nk, y->g + at.y, y->ld, 1, v->g + at.v, v->ld);
-  gemm(t, PLAIN, TRANSPOSED, nq, nk, width, 1, y->g + at.y, y->ld, v->v + at.v, v->ld, 0, dw, nk);
+  const real *w = op->weights + at.weights;
+  real *dw = tape_scratch(t, (size_t)(nq * room) * sizeof(real));
+  gemm(t, TRANSPOSED, PLAIN, nk, width, nq, 1, w, room, y->g + at.y, y->ld, 1, v->g + at.v, v->ld);
+  gemm(t, PLAIN, TRANSPOSED, nq, nk, width, 1, y->g + at.y, y->ld, v->v + at.v, v->ld, 0, dw, room);
   for (int64_t i = 0; i < nq; i++)
-    softmax_row_backward(dw + i * nk, w + i * nk, nk);
-  gemm(t, PLAIN, PLAIN, nq, width, nk, op->scale, dw, nk, k->v + at.k, k->ld, 1, q->g + at.q, q->ld);
-  gemm(t, TRANSPOSED, PLAIN, nk, width, nq, op->scale, dw, nk, q->v + at.q, q->ld, 1, k->g + at.k, k->ld);
+    softmax_row_backward(dw + i * room, w + i * room, nk);
+  gemm(t, PLAIN, PLAIN, nq, width, nk, op->scale, dw, room, k->v + at.k, k->ld, 1, q->g + at.q, q->ld);
+  gemm(t, TRANSPOSED, PLAIN, nk, width, nq, op->scale, dw, room, q->v + at.q, q->ld, 1, k->g + at.k, k->ld);
 }
 
 static void attention_backward(tape *t, void *arg) {
@@ -70,21 +84,22 @@ static void attention_backward(tape *t, void *arg) {
 
 static void head_forward(tape *t, attention_op *op, int64_t b, int64_t h) {
   const attention_shape *s = &op->shape;
-  int64_t width = op->q->cols / s->heads, nq = s->q_length, nk = s->k_length;
+  int64_t width = op->q->cols / s->heads, nq = s->q_length, nk = s->k_length, room = op->k_room;
   head at = head_at(op, b, h);
-  real *w = op->weights->v + at.weights;
+  real *w = op->weights + at.weights;
   gemm(t, PLAIN, TRANSPOSED, nq, nk, width, op->scale, op->q->v + at.q, op->q->ld, op->k->v + at.k, op->k->ld, 0, w,
-       nk);
+       room);
   for (int64_t i = 0; i < nq; i++)
-    softmax_row(w + i * nk, visible(s, b, i), nk);
-  gemm(t, PLAIN, PLAIN, nq, width, nk, 1, w, nk, op->v->v + at.v, op->v->ld, 0, op->y->v + at.y, op->y->ld);
+    softmax_row(w + i * room, visible(s, b, i), room);
+  gemm(t, PLAIN, PLAIN, nq, width, nk, 1, w, room, op->v->v + at.v, op->v->ld, 0, op->y->v + at.y, op->y->ld);
 }
 
 tensor *op_attention(tape *t, const attention_shape *shape, tensor *q, tensor *k, tensor *v) {
   attention_op *op = tape_keep(t, sizeof *op);
   *op = (attention_op){.shape = *shape, .q = q, .k = k, .v = v};
   op->y = tape_tensor(t, q->rows, q->cols);
-  op->weights = tape_tensor(t, shape->batch * shape->heads * shape->q_length, shape->k_length);
+  op->k_room = whole_vectors(shape->k_length);
+  op->weights = tape_keep(t, (size_t)(shape->batch * shape->heads * shape->q_length * op->k_room) * sizeof(real));
   op->scale = (real)(1 / sqrt((double)(q->cols / shape->heads)));
   if (shape->k_lengths != NULL) {
     int32_t *lengths = tape_keep(t, (size_t)shape->batch * sizeof *lengths);
@@ -101,7 +116,9 @@ tensor *op_attention(tape *t, const attention_shape *shape, tensor *q, tensor *k
 /* ---- additive attention ---- */
 
 typedef struct additive_op {
-  tensor *query, *keys, *values, *score, *y, *weights; /* weights: batch x steps */
+  tensor *query, *keys, *values, *score, *y;
+  real *weights; /* batch x room */
+  int64_t room;
   const int32_t *lengths;
   real *sums; /* tanh(key + query), steps*batch x width */
 } additive_op;
@@ -130,13 +147,12 @@ LAB_VECTOR static real dot(const real *restrict a, const real *restrict b, int64
 }
 
 static void additive_backward(tape *t, void *arg) {
-  (void)t;
   additive_op *op = arg;
   tensor *query = op->query, *keys = op->keys, *values = op->values;
   int64_t batch = query->rows, width = query->cols;
   for (int64_t b = 0; b < batch; b++) {
-    const real *w = op->weights->v + b * op->weights->cols, *dy = op->y->g + b * op->y->ld;
-    real *dw = op->weights->g + b * op->weights->cols;
+    const real *w = op->weights + b * op->room, *dy = op->y->g + b * op->y->ld;
+    real *dw = tape_scratch(t, (size_t)op->room * sizeof(real));
     for (int64_t i = 0; i < op->lengths[b]; i++) {
       dw[i] = dot(dy, values->v + (i * batch + b) * values->ld, values->cols);
       add_scaled(values->g + (i * batch + b) * values->ld, dy, w[i], values->cols);
@@ -156,16 +172,17 @@ tensor *op_additive_attention(tape *t, tensor *query, tensor *keys, tensor *valu
   additive_op *op = tape_keep(t, sizeof *op);
   *op = (additive_op){.query = query, .keys = keys, .values = values, .score = score, .lengths = lengths};
   op->y = tape_zeros(t, batch, values->cols);
-  op->weights = tape_tensor(t, batch, steps);
+  op->room = whole_vectors(steps);
+  op->weights = tape_keep(t, (size_t)(batch * op->room) * sizeof(real));
   op->sums = tape_keep(t, (size_t)(keys->rows * width) * sizeof(real));
   for (int64_t b = 0; b < batch; b++) {
-    real *w = op->weights->v + b * steps;
+    real *w = op->weights + b * op->room;
     for (int64_t i = 0; i < lengths[b]; i++) {
       int64_t row = i * batch + b;
       w[i] =
           additive_score(op->sums + row * width, keys->v + row * keys->ld, query->v + b * query->ld, score->v, width);
     }
-    softmax_row(w, lengths[b], steps);
+    softmax_row(w, lengths[b], op->room);
     for (int64_t i = 0; i < lengths[b]; i++)
       add_scaled(op->y->v + b * op->y->ld, values->v + (i * batch + b) * values->ld, w[i], values->cols);
   }

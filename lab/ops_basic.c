@@ -12,10 +12,11 @@ typedef struct linear_op {
   activation act;
 } linear_op;
 
-LAB_VECTOR static void add_row_to_rows(real *y, const real *b, int64_t rows, int64_t cols) {
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < cols; j++)
-      y[i * cols + j] += b[j];
+/* All rows become b; what is filled is copied on, in ever larger blocks. */
+static void fill_rows(real *y, const real *b, int64_t rows, int64_t cols) {
+  memcpy(y, b, (size_t)cols * sizeof(real));
+  for (int64_t done = 1; done < rows; done *= 2)
+    memcpy(y + done * cols, y, (size_t)((2 * done < rows ? done : rows - done) * cols) * sizeof(real));
 }
 
 LAB_VECTOR static void add_rows_to_row(real *sum, const real *y, int64_t rows, int64_t cols) {
@@ -57,8 +58,8 @@ static void linear_backward(tape *t, void *arg) {
 
 tensor *op_linear(tape *t, tensor *x, tensor *w, tensor *b, activation act) {
   tensor *y = tape_tensor(t, x->rows, w->cols);
-  gemm(t, PLAIN, PLAIN, x->rows, w->cols, w->rows, 1, x->v, x->ld, w->v, w->ld, 0, y->v, y->ld);
-  if (b != NULL) add_row_to_rows(y->v, b->v, y->rows, y->cols);
+  if (b != NULL) fill_rows(y->v, b->v, y->rows, y->cols);
+  gemm(t, PLAIN, PLAIN, x->rows, w->cols, w->rows, 1, x->v, x->ld, w->v, w->ld, b != NULL, y->v, y->ld);
   if (act == ACT_RELU) relu(y->v, y->rows * y->cols);
   if (act == ACT_TANH) tanh_in_place(y->v, y->rows * y->cols);
   linear_op *op = tape_keep(t, sizeof *op);
@@ -67,19 +68,20 @@ tensor *op_linear(tape *t, tensor *x, tensor *w, tensor *b, activation act) {
   return y;
 }
 
-static void linear_transposed_backward(tape *t, void *arg) {
+static void logits_backward(tape *t, void *arg) {
   linear_op *op = arg;
   tensor *x = op->x, *w = op->w, *y = op->y;
   gemm(t, TRANSPOSED, PLAIN, w->rows, w->cols, x->rows, 1, y->g, y->ld, x->v, x->ld, 1, w->g, w->ld);
   gemm(t, PLAIN, PLAIN, x->rows, x->cols, w->rows, 1, y->g, y->ld, w->v, w->ld, 1, x->g, x->ld);
 }
 
-tensor *op_linear_transposed(tape *t, tensor *x, tensor *w) {
-  tensor *y = tape_tensor(t, x->rows, w->rows);
+tensor *op_logits(tape *t, tensor *x, tensor *w) {
+  tensor *y = tape_constant(t, x->rows, w->rows);
+  y->g = y->v;
   gemm(t, PLAIN, TRANSPOSED, x->rows, w->rows, w->cols, 1, x->v, x->ld, w->v, w->ld, 0, y->v, y->ld);
   linear_op *op = tape_keep(t, sizeof *op);
   *op = (linear_op){x, w, NULL, y, ACT_NONE};
-  tape_push(t, linear_transposed_backward, op);
+  tape_push(t, logits_backward, op);
   return y;
 }
 

@@ -8,23 +8,27 @@
 /* ---- cross entropy ---- */
 
 typedef struct cross_entropy_op {
-  tensor *logits, *loss; /* the logits' values become probabilities */
+  tensor *logits, *loss; /* the logits' values become exponentials */
   int32_t *targets;
+  real *sums; /* of each row's exponentials */
   real smoothing, scale;
 } cross_entropy_op;
 
-/* Turns the logits into probabilities; returns the row's loss. */
-LAB_VECTOR static real row_loss(real *logits, int64_t n, int32_t target, real smoothing) {
+/* Turns the logits into exponentials and adds them up; returns the row's loss. */
+LAB_VECTOR static real row_loss(real *logits, int64_t n, int32_t target, real smoothing, real *sum) {
   real wanted = (1 - smoothing) * logits[target];
   if (smoothing > 0) wanted += smoothing * vec_sum(logits, n) / (real)n;
-  return vec_softmax(logits, n) - wanted;
+  real most = vec_exp(logits, n);
+  *sum = vec_sum(logits, n);
+  return most + REAL_LOG(*sum) - wanted;
 }
 
-LAB_VECTOR static void row_loss_backward(real *restrict dlogits, const real *restrict probabilities, int64_t n,
-                                         int32_t target, real smoothing, real scale) {
-  real uniform = smoothing / (real)n;
+/* dlogits may be the exponentials. */
+LAB_VECTOR static void row_loss_backward(real *dlogits, const real *exponentials, int64_t n, int32_t target, real sum,
+                                         real smoothing, real scale) {
+  real factor = scale / sum, uniform = scale * smoothing / (real)n;
   for (int64_t j = 0; j < n; j++)
-    dlogits[j] += scale * (probabilities[j] - uniform);
+    dlogits[j] = factor * exponentials[j] - uniform;
   dlogits[target] -= scale * (1 - smoothing);
 }
 
@@ -32,21 +36,28 @@ static void cross_entropy_backward(tape *t, void *arg) {
   (void)t;
   cross_entropy_op *op = arg;
   int64_t n = op->logits->cols;
-  for (int64_t i = 0; i < op->logits->rows; i++)
+  for (int64_t i = 0; i < op->logits->rows; i++) {
+    real *dlogits = op->logits->g + i * n;
     if (op->targets[i] >= 0)
-      row_loss_backward(op->logits->g + i * n, op->logits->v + i * n, n, op->targets[i], op->smoothing,
+      row_loss_backward(dlogits, op->logits->v + i * n, n, op->targets[i], op->sums[i], op->smoothing,
                         op->scale * op->loss->g[0]);
+    else
+      memset(dlogits, 0, (size_t)n * sizeof(real));
+  }
 }
 
 tensor *op_cross_entropy(tape *t, tensor *logits, const int32_t *targets, double smoothing, double scale) {
   cross_entropy_op *op = tape_keep(t, sizeof *op);
-  size_t bytes = (size_t)logits->rows * sizeof *targets;
-  *op = (cross_entropy_op){logits, tape_tensor(t, 1, 1), tape_keep(t, bytes), (real)smoothing, (real)scale};
-  memcpy(op->targets, targets, bytes);
+  size_t rows = (size_t)logits->rows;
+  *op = (cross_entropy_op){.logits = logits, .smoothing = (real)smoothing, .scale = (real)scale};
+  op->loss = tape_tensor(t, 1, 1);
+  op->targets = tape_keep(t, rows * sizeof *targets);
+  op->sums = tape_keep(t, rows * sizeof(real));
+  memcpy(op->targets, targets, rows * sizeof *targets);
   double sum = 0;
   int64_t n = logits->cols;
   for (int64_t i = 0; i < logits->rows; i++)
-    if (targets[i] >= 0) sum += (double)row_loss(logits->v + i * n, n, targets[i], (real)smoothing);
+    if (targets[i] >= 0) sum += (double)row_loss(logits->v + i * n, n, targets[i], (real)smoothing, &op->sums[i]);
   op->loss->v[0] = (real)(sum * scale);
   tape_push(t, cross_entropy_backward, op);
   return op->loss;

@@ -10,9 +10,10 @@
  *   h    = (x - mean) * rsqrt(var+eps) h  = x * rsqrt(ms+eps)        h  = x * rsqrt(ms+eps)
  *   y    = h * gain + bias             y  = h * gain + bias          y  = h * gain + bias   (gain, bias: where given)
  *
- * The derivative of a mean is a tile and a division, that of a square 2*x and a product, that of a slice a padding with
- * zeros; gradients that meet are added in a pass of their own. RMSNorm has 16 passes with a gain, LayerNorm 26 with a
- * gain and a bias: that is the saving the paper measured.
+ * The derivative of a mean is its gradient divided and broadcast, that of a square 2*x and a product, that of a
+ * difference the gradient and its negative, summed where it was broadcast, that of a slice a padding with zeros;
+ * gradients that meet are added in a pass of their own. RMSNorm has 15 passes with a gain, LayerNorm 26 with a gain and
+ * a bias: that is the saving the paper measured.
  */
 #include "norm_internal.h"
 
@@ -76,10 +77,10 @@ LAB_VECTOR static void pass_column_sums(real *sum, const real *x, int64_t rows, 
       sum[j] += x[i * cols + j];
 }
 
-LAB_VECTOR static void pass_fill_rows(real *y, const real *row, int64_t rows, int64_t cols) {
+LAB_VECTOR static void pass_divide_rows(real *y, const real *row, real divisor, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++)
-      y[i * cols + j] = row[i];
+      y[i * cols + j] = row[i] / divisor;
 }
 
 LAB_VECTOR static void pass_scale(real *y, const real *x, real factor, int64_t n) {
@@ -87,9 +88,9 @@ LAB_VECTOR static void pass_scale(real *y, const real *x, real factor, int64_t n
     y[i] = x[i] * factor;
 }
 
-LAB_VECTOR static void pass_divide(real *y, const real *x, real divisor, int64_t n) {
+LAB_VECTOR static void pass_negate(real *y, const real *x, int64_t n) {
   for (int64_t i = 0; i < n; i++)
-    y[i] = x[i] / divisor;
+    y[i] = -x[i];
 }
 
 LAB_VECTOR static void pass_add(real *y, const real *x, int64_t n) {
@@ -190,11 +191,9 @@ textbook_norm *textbook_forward(tape *t, const norm_config *config, tensor *x, t
 
 /* ---- backward: the derivative of each pass, last first ---- */
 
-/* Gradient of a mean over columns: a tile and a division. */
 static real *mean_backward(tape *t, const real *dmean, real count, int64_t rows, int64_t cols) {
-  real *tiled = room(t, rows, cols), *divided = room(t, rows, cols);
-  pass_fill_rows(tiled, dmean, rows, cols);
-  pass_divide(divided, tiled, count, rows * cols);
+  real *divided = room(t, rows, cols);
+  pass_divide_rows(divided, dmean, count, rows, cols);
   return divided;
 }
 
@@ -210,14 +209,19 @@ static real *statistic_backward(tape *t, const textbook_norm *s, real *dr) {
   return dmeasured;
 }
 
-/* Both x - mean pass their gradient on to x and, summed over the row, to the mean. Adds to dc. */
+/* What the mean gets of the gradient of x - mean. */
+static real *subtrahend_backward(tape *t, const textbook_norm *s, const real *ddifference) {
+  real *negative = room(t, s->rows, s->cols), *dmean = room(t, s->rows, 1);
+  pass_negate(negative, ddifference, s->rows * s->cols);
+  pass_row_sums(dmean, negative, s->rows, s->cols);
+  return dmean;
+}
+
+/* Both x - mean pass their gradient on to x, here dc, and to the mean. */
 static void centre_backward(tape *t, const textbook_norm *s, real *dc, const real *dmeasured) {
-  real *from_c = room(t, s->rows, 1), *from_measured = room(t, s->rows, 1);
-  pass_row_sums(from_c, dc, s->rows, s->cols);
-  pass_row_sums(from_measured, dmeasured, s->rows, s->cols);
-  for (int64_t i = 0; i < s->rows; i++)
-    from_c[i] = -(from_c[i] + from_measured[i]);
-  pass_add(dc, mean_backward(t, from_c, (real)s->cols, s->rows, s->cols), s->rows * s->cols);
+  real *dmean = subtrahend_backward(t, s, dc);
+  pass_add(dmean, subtrahend_backward(t, s, dmeasured), s->rows);
+  pass_add(dc, mean_backward(t, dmean, (real)s->cols, s->rows, s->cols), s->rows * s->cols);
 }
 
 /* From dh, the gradient of h = c * r, to dx. */

@@ -68,6 +68,7 @@ static const option table[] = {
     {"warmup", COUNT, AT(warmup), "N", "steps over which the rate rises"},
     {"clip", REAL, AT(clip), "C", "largest gradient norm"},
     {"dropout", REAL, AT(dropout), "D", "probability of dropping (0 = default; a negative one switches it off)"},
+    {"noise", REAL, AT(noise), "D", "deviation of the noise on convpool's images (0 = default; negative: none)"},
     {"width", COUNT, AT(width), "N", "model or state width"},
     {"embed", COUNT, AT(embed), "N", "width of embeddings; convpool: channels of the first layers (the paper: 96)"},
     {"hidden", COUNT, AT(hidden), "N", "inner width of the transformer's feed-forward layers"},
@@ -284,6 +285,7 @@ void options_settings(const lab_options *o, lab_family family, model_config *con
   s->beam = chosen(o->beam, s->beam);
   s->tested = chosen(o->tested, s->tested);
   s->dropout = o->dropout < 0 ? 0 : chosen_real(o->dropout, s->dropout);
+  s->noise = o->noise < 0 ? 0 : chosen_real(o->noise, s->noise);
   s->pre_norm = o->pre_norm || (!o->post_norm && !o->full); /* learns sooner; the paper's was the other, it seems */
   config->shards = (int)chosen(o->shards, o->full ? 8 : 2);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;

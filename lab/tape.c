@@ -164,8 +164,20 @@ void tape_backward(tape *t, tensor *loss) {
     t->entries[i].backward(t, t->entries[i].op);
 }
 
-double lab_seconds(void) {
+static double clock_seconds(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double lab_seconds(void) {
+  return clock_seconds(CLOCK_MONOTONIC);
+}
+
+double lab_thread_seconds(void) {
+  return clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
+double lab_process_seconds(void) {
+  return clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
 }

@@ -46,7 +46,8 @@ typedef struct tape tape;
 typedef void (*backward_fn)(tape *t, void *op);
 
 typedef struct tape_times {
-  double blas, norm, total; /* seconds */
+  double blas, norm, total; /* seconds                                             */
+  double cpu;               /* of total, what the processor spent on it and not on others */
 } tape_times;
 
 /* How far partial statistics are from full ones; see op_norm. */
@@ -93,7 +94,9 @@ void tape_push(tape *t, backward_fn backward, void *op);
 /* Gradients of all matrices of the tape become d loss(0,0) / d matrix; parameters' gradients are added to. */
 void tape_backward(tape *t, tensor *loss);
 
-double lab_seconds(void); /* monotonic clock */
+double lab_seconds(void);         /* monotonic clock                  */
+double lab_thread_seconds(void);  /* CPU time of the calling thread   */
+double lab_process_seconds(void); /* CPU time of all threads together */
 
 /* c = alpha * op(a) op(b) + beta * c, by OpenBLAS on this thread; op(a) is m x k, op(b) is k x n. */
 typedef enum transpose { PLAIN = 0, TRANSPOSED = 1 } transpose;

@@ -54,7 +54,7 @@ static uint64_t noise_key(const trainer *t, int64_t shard) {
 static void shard_task(void *arg, int64_t shard) {
   shard_job *job = arg;
   tape *tp = job->t->tapes[shard];
-  double start = lab_seconds();
+  double start = lab_seconds(), cpu_start = lab_thread_seconds();
   tape_reset(tp, 1, noise_key(job->t, shard));
   tp->times = (tape_times){0};
   tensor *loss = job->t->m->kind->loss(job->t->m, tp, (int)shard);
@@ -62,6 +62,7 @@ static void shard_task(void *arg, int64_t shard) {
   job->bytes[shard] = tape_activation_bytes(tp);
   if (isfinite(job->losses[shard])) tape_backward(tp, loss);
   tp->times.total += lab_seconds() - start;
+  tp->times.cpu += lab_thread_seconds() - cpu_start;
 }
 
 static tape_times times_of_shards(const trainer *t) {
@@ -70,6 +71,7 @@ static tape_times times_of_shards(const trainer *t) {
     sum.blas += t->tapes[i]->times.blas;
     sum.norm += t->tapes[i]->times.norm;
     sum.total += t->tapes[i]->times.total;
+    sum.cpu += t->tapes[i]->times.cpu;
   }
   return sum;
 }
@@ -98,17 +100,19 @@ double trainer_step(trainer *t) {
   free(job.losses);
   free(job.bytes);
   if (bytes > t->activation_bytes) t->activation_bytes = bytes;
-  double optimiser_start = lab_seconds();
+  double optimiser_start = lab_seconds(), optimiser_cpu = lab_process_seconds();
   double gradient = (double)NAN;
   if (isfinite(loss)) {
     adam_config adam = {rate_at(&t->config, t->step), t->config.beta1, t->config.beta2, 1e-8, t->config.clip};
     gradient = adam_step(&t->m->params, &adam, t->step, t->executor);
   }
   double end = lab_seconds();
+  optimiser_cpu = lab_process_seconds() - optimiser_cpu;
   if (!isfinite(loss) || !isfinite(gradient)) t->diverged = t->step;
   record(t, loss, end - start, before);
   t->times[t->step - 1] = times_of_shards(t);
   t->times[t->step - 1].total += end - optimiser_start;
+  t->times[t->step - 1].cpu += optimiser_cpu;
   return loss;
 }
 
@@ -143,37 +147,40 @@ static double median(double *values, int64_t count) {
   return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-/* Times of the steps [first, ...) that all measured, one list per trainer; returns how many steps. */
-static int64_t common_times(trainer *const *trainers, int count, int64_t steps, double **times) {
+/* Of the steps [first, ...) that all measured: each trainer's CPU time and the mean of their times; returns how many.
+ */
+static int64_t common_times(trainer *const *trainers, int count, int64_t steps, double **cpu, double *means) {
   int64_t first = steps < 20 ? 0 : 5, used = 0;
   for (int64_t j = first; j < steps; j++) {
-    int all = 1;
+    double sum = 0;
     for (int i = 0; i < count; i++)
-      all &= !isnan(trainers[i]->seconds[j]);
-    for (int i = 0; all && i < count; i++)
-      times[i][used] = trainers[i]->seconds[j];
-    used += all;
+      sum += trainers[i]->seconds[j];
+    if (isnan(sum)) continue;
+    for (int i = 0; i < count; i++)
+      cpu[i][used] = trainers[i]->times[j].cpu;
+    means[used++] = sum / count;
   }
   return used;
 }
 
 static void paired_seconds(trainer *const *trainers, int count, int64_t steps, double *seconds) {
-  double **times = lab_alloc((size_t)count, sizeof *times), *means = lab_alloc((size_t)steps + 1, sizeof *means);
+  double **cpu = lab_alloc((size_t)count, sizeof *cpu), *means = lab_alloc((size_t)steps + 1, sizeof *means);
   for (int i = 0; i < count; i++)
-    times[i] = lab_alloc((size_t)steps + 1, sizeof **times);
-  int64_t used = common_times(trainers, count, steps, times);
+    cpu[i] = lab_alloc((size_t)steps + 1, sizeof **cpu);
+  int64_t used = common_times(trainers, count, steps, cpu, means);
   for (int64_t j = 0; j < used; j++) {
+    double mean = 0;
     for (int i = 0; i < count; i++)
-      means[j] += times[i][j] / count;
+      mean += cpu[i][j] / count;
     for (int i = 0; i < count; i++)
-      times[i][j] /= means[j];
+      cpu[i][j] /= mean;
   }
   double typical = median(means, used);
   for (int i = 0; i < count; i++) {
-    seconds[i] = typical * median(times[i], used);
-    free(times[i]);
+    seconds[i] = typical * median(cpu[i], used);
+    free(cpu[i]);
   }
-  free(times);
+  free(cpu);
   free(means);
 }
 

@@ -97,15 +97,12 @@ static inline real vec_max(const real *a, int64_t n) {
   return most;
 }
 
-/* a = exp(a - max) / sum: a row of probabilities; returns log(sum exp(a)). */
-static inline real vec_softmax(real *a, int64_t n) {
+/* a = exp(a - max); returns max. */
+static inline real vec_exp(real *a, int64_t n) {
   real most = vec_max(a, n);
   for (int64_t i = 0; i < n; i++)
     a[i] = real_exp(a[i] - most);
-  real sum = vec_sum(a, n), scale = 1 / sum;
-  for (int64_t i = 0; i < n; i++)
-    a[i] *= scale;
-  return most + REAL_LOG(sum);
+  return most;
 }
 
 #endif
