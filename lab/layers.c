@@ -59,8 +59,8 @@ projection declare_projection(params *p, const char *name, const norm_config *co
 }
 
 tensor *project(net *n, const projection *layer, tensor *x) {
-  tensor *y = op_linear(n->t, x, net_param(n, layer->w), NULL, ACT_NONE);
-  return op_norm(n->t, n->norm, y, net_param(n, layer->gain), net_param(n, layer->bias), layer->split);
+  return op_project(n->t, n->norm, x, net_param(n, layer->w), net_param(n, layer->gain), net_param(n, layer->bias),
+                    layer->split);
 }
 
 sequence make_sequence(tape *t, const int32_t *lengths, int64_t batch, int64_t steps) {

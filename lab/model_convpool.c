@@ -38,9 +38,9 @@ static tensor *conv(net *n, const conv_layer *layer, tensor *x, image_shape *sha
 }
 
 static tensor *dense(net *n, const conv_layer *layer, tensor *x) {
-  tensor *y = op_linear(n->t, x, net_param(n, layer->w), NULL, ACT_NONE);
-  tensor *gain = net_param(n, layer->gain), *bias = net_param(n, layer->bias);
-  if (n->norm->kind != NORM_BATCH) return op_norm(n->t, n->norm, y, gain, bias, 0);
+  tensor *w = net_param(n, layer->w), *gain = net_param(n, layer->gain), *bias = net_param(n, layer->bias);
+  if (n->norm->kind != NORM_BATCH) return op_project(n->t, n->norm, x, w, gain, bias, 0);
+  tensor *y = op_linear(n->t, x, w, NULL, ACT_NONE);
   image_shape shape = {y->cols, 1, 1};
   return op_channel_norm(n->t, n->norm, y, &shape, gain, bias, net_param(n, layer->running), 1);
 }

@@ -72,7 +72,10 @@ const char *norm_name(norm_kind kind);
 /* norm(x) * gain + bias, where columns [0, split) and [split, cols) are normalised each on their own; split = 0: the
  * whole row. gain and bias are 1 x cols or NULL. NORM_NONE: x + bias. x may be a window. */
 tensor *op_norm(tape *t, const norm_config *config, tensor *x, tensor *gain, tensor *bias, int64_t split);
-/* s = x + f and y = norm(s) * gain + bias: the residual sum and its norm in one. *sum is s. Dense. */
+/* norm(x w) * gain + bias. */
+tensor *op_project(tape *t, const norm_config *config, tensor *x, tensor *w, tensor *gain, tensor *bias, int64_t split);
+/* s = x + f and y = norm(s) * gain + bias: the residual sum and its norm in one. *sum is s. Dense. The three share one
+ * gradient: f must have no other use, and all other uses of x must have come before f. */
 tensor *op_add_norm(tape *t, const norm_config *config, tensor *x, tensor *f, tensor *gain, tensor *bias, tensor **sum);
 
 /* ---- Attention (ops_attention.c)
@@ -124,7 +127,8 @@ tensor *op_max_pool(tape *t, tensor *x, image_shape *shape); /* 2 x 2; an odd la
 /* Mean over each channel's pixels. */
 tensor *op_channel_mean(tape *t, tensor *x, const image_shape *shape);
 /* lrelu(norm(x)*gain + bias): statistics over height x width per image and channel (NORM_BATCH: per channel over the
- * shard's images; running holds mean and variance, 2 x channels); gain and bias 1 x channels. slope 1: no lrelu. */
+ * shard's images; running holds mean and variance, 2 x channels); gain and bias 1 x channels. slope 1: no lrelu. x must
+ * have no other use. */
 tensor *op_channel_norm(tape *t, const norm_config *config, tensor *x, const image_shape *shape, tensor *gain,
                         tensor *bias, tensor *running, real slope);
 

@@ -110,7 +110,6 @@ static void library_backward(channel_op *op) {
     rms_backward_args args = {.outer = op->channels,
                               .dy = {op->y->g + i * size, 0, 0},
                               .x = {op->x->v + i * size, 0, 0},
-                              .accumulate = RMS_ACCUMULATE_DX,
                               .rstd = op->rstd + i * op->channels,
                               .mean = op->mean == NULL ? NULL : op->mean + i * op->channels,
                               .dx = {op->x->g + i * size, 0, 0}};

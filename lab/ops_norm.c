@@ -28,6 +28,7 @@ typedef struct norm_op {
   norm_config config;
   tensor *x, *y, *gain, *bias;
   tensor *a, *b; /* op_add_norm: x = a + b */
+  int alone;     /* 1: nothing else uses x, so its gradient is set, not added to */
   int segments;
   segment segment[2];
 } norm_op;
@@ -141,7 +142,7 @@ static void segment_backward_library(tape *t, norm_op *op, segment *s) {
   rms_backward_args args = {.outer = op->x->rows,
                             .dy = {s->y->g, s->y->ld, 0},
                             .x = {s->x->v, s->x->ld, 0},
-                            .accumulate = RMS_ACCUMULATE_DX | RMS_ACCUMULATE_DBIAS,
+                            .accumulate = RMS_ACCUMULATE_DBIAS,
                             .weight = s->weight,
                             .rstd = s->rstd,
                             .mean = s->mean,
@@ -149,6 +150,7 @@ static void segment_backward_library(tape *t, norm_op *op, segment *s) {
                             .dweight = l2 ? l2_gradient : gradient_part(op->gain, s->start),
                             .dbias = gradient_part(op->bias, s->start)};
   if (!l2) args.accumulate |= RMS_ACCUMULATE_DWEIGHT;
+  if (!op->alone) args.accumulate |= RMS_ACCUMULATE_DX;
   if (args.dweight != NULL || args.dbias != NULL) {
     args.workspace_bytes = rms_backward_workspace(&s->spec, args.outer, args.inner);
     args.workspace = tape_scratch(t, args.workspace_bytes);
@@ -191,10 +193,6 @@ static void norm_backward(tape *t, void *arg) {
     bias_only_backward(op);
   else
     t->times.norm += lab_seconds() - start;
-  if (op->a != NULL) {
-    add_windows(op->a->g, op->a->ld, op->x->g, op->x->ld, op->x->rows, op->x->cols);
-    add_windows(op->b->g, op->b->ld, op->x->g, op->x->ld, op->x->rows, op->x->cols);
-  }
 }
 
 static tensor *run(tape *t, norm_op *op) {
@@ -217,13 +215,28 @@ tensor *op_norm(tape *t, const norm_config *config, tensor *x, tensor *gain, ten
   return run(t, make_op(t, config, x, gain, bias, split));
 }
 
+tensor *op_project(tape *t, const norm_config *config, tensor *x, tensor *w, tensor *gain, tensor *bias,
+                   int64_t split) {
+  tensor *y = op_linear(t, x, w, NULL, ACT_NONE);
+  if (config->kind == NORM_NONE && bias == NULL) return y;
+  norm_op *op = make_op(t, config, y, gain, bias, split);
+  op->alone = 1;
+  return run(t, op);
+}
+
+LAB_VECTOR static void add_dense(real *restrict sum, const real *restrict a, const real *restrict b, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    sum[i] = a[i] + b[i];
+}
+
 tensor *op_add_norm(tape *t, const norm_config *config, tensor *x, tensor *f, tensor *gain, tensor *bias,
                     tensor **sum) {
+  *sum = tape_constant(t, x->rows, x->cols);
+  (*sum)->g = f->g = x->g;
   if (config->kind == NORM_NONE || config->engine == ENGINE_TEXTBOOK) {
-    *sum = op_add(t, x, f);
+    add_dense((*sum)->v, x->v, f->v, x->rows * x->cols);
     return op_norm(t, config, *sum, gain, bias, 0);
   }
-  *sum = tape_tensor(t, x->rows, x->cols);
   norm_op *op = make_op(t, config, *sum, gain, bias, 0);
   op->a = x;
   op->b = f;

@@ -156,9 +156,12 @@ static tensor *build_norm(net *n, void *arg) {
 
 static tensor *build_add_norm(net *n, void *arg) {
   norm_case *c = arg;
-  tensor *sum, *x = net_param(n, 0), *f = net_param(n, 3);
+  tensor *sum, *x = op_tanh(n->t, net_param(n, 0));
+  tensor *before = op_tanh(n->t, x); /* an earlier use of the stream, as the norm before a sub-layer is */
+  tensor *f = op_tanh(n->t, net_param(n, 3));
   tensor *y = op_add_norm(n->t, &c->config, x, f, net_param(n, 1), net_param(n, 2), &sum);
-  return op_add(n->t, y, op_tanh(n->t, sum)); /* the sum goes on as a residual stream does */
+  y = op_add(n->t, y, op_tanh(n->t, sum)); /* the sum goes on as a residual stream does */
+  return op_add(n->t, y, before);
 }
 
 static void each_norm(void (*use)(norm_case *c)) {
