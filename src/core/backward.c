@@ -82,7 +82,8 @@ static void run_chunk(const backward_run *r, int64_t chunk) {
   int64_t base = r->plan.rows / r->plan.chunks, extra = r->plan.rows % r->plan.chunks;
   int64_t first = chunk * base + (chunk < extra ? chunk : extra), last = first + base + (chunk < extra);
   rms_column_sums sums = chunk_sums(r, chunk);
-  memset(r->workspace + chunk * r->plan.chunk_bytes, 0, (size_t)r->plan.chunk_bytes);
+  if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
+  if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   r->kernel(&r->job, &sums, first * r->job.lay.groups, last * r->job.lay.groups);
 }
 
@@ -113,33 +114,27 @@ static double read_gradient(const char *p, int64_t i, rms_dtype type) {
   case RMS_F64:
     memcpy(&d, p + 8 * i, 8);
     return d;
-  case RMS_BF16:
-    memcpy(&h, p + 2 * i, 2);
-    return (double)rms_f32_from_bf16(h);
   default:
     memcpy(&h, p + 2 * i, 2);
-    return (double)rms_f32_from_f16(h);
+    return (double)(type == RMS_BF16 ? rms_f32_from_bf16(h) : rms_f32_from_f16(h));
   }
 }
 
-static void write_gradient(char *p, int64_t i, rms_dtype type, double value) {
-  uint16_t h;
-  float f = (float)value;
-  switch (type) {
-  case RMS_F32:
-    memcpy(p + 4 * i, &f, 4);
-    return;
-  case RMS_F64:
-    memcpy(p + 8 * i, &value, 8);
-    return;
-  case RMS_BF16:
-    h = rms_bf16_from_f32(rms_f32_odd_from_f64(value));
-    break;
-  default:
-    h = rms_f16_from_f32(rms_f32_odd_from_f64(value));
-    break;
+static void write_gradients(char *p, const double *value, int64_t count, rms_dtype type) {
+  if (type == RMS_F64) {
+    memcpy(p, value, (size_t)count * 8);
+  } else if (type == RMS_F32) {
+    for (int64_t i = 0; i < count; i++) {
+      float f = (float)value[i];
+      memcpy(p + 4 * i, &f, 4);
+    }
+  } else {
+    for (int64_t i = 0; i < count; i++) {
+      float odd = rms_f32_odd_from_f64(value[i]);
+      uint16_t h = type == RMS_BF16 ? rms_bf16_from_f32(odd) : rms_f16_from_f32(odd);
+      memcpy(p + 2 * i, &h, 2);
+    }
   }
-  memcpy(p + 2 * i, &h, 2);
 }
 
 /* One strip of PITCH elements, of which a piece is a whole number. */
@@ -151,14 +146,14 @@ static void finish_strip(const backward_run *r, char *out, bool bias, bool accum
   for (int64_t c = 0; c < r->plan.chunks; c++) {
     rms_column_sums s = chunk_sums(r, c);
     const double *total = (bias ? s.dbias_total : s.dweight_total) + first;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < PITCH; i++)
       sum[i] += total[i];
   }
-  for (int64_t i = 0; i < count; i++) {
-    int64_t element = piece * width + at + i;
-    double old = accumulate ? read_gradient(out, element, type) : 0.0;
-    write_gradient(out, element, type, accumulate ? old + sum[i] : sum[i]);
-  }
+  out += (piece * width + at) * (int64_t)rms_dtype_size(type);
+  if (accumulate)
+    for (int64_t i = 0; i < count; i++)
+      sum[i] = read_gradient(out, i, type) + sum[i];
+  write_gradients(out, sum, count, type);
 }
 
 static void run_finish(const void *arg, int64_t first, int64_t last) {
@@ -187,8 +182,8 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
 }
 
 static void choose_stores(const rms_spec *spec, rms_backward_job *job, int64_t segments, int64_t traffic) {
+  job->fetch_ahead = segments * traffic > (1 << 20);
   if (segments * traffic <= rms_stream_threshold()) return;
-  job->fetch_ahead = true;
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, (int64_t)rms_dtype_size(spec->dtype));
   job->stream_residual = stream_output(&job->dresidual_out, job, (int64_t)rms_dtype_size(spec->residual_dtype));
 }

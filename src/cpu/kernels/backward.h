@@ -13,6 +13,8 @@
  * `common` is the job of nearly every model: a weight, one rounding, dx and dweight (LayerNorm: and dbias), nothing
  * added. */
 
+enum { K(STRIP) = 4096 / sizeof(REAL) };
+
 typedef struct {
   K(source) x;
   const char *dy, *weight, *dresidual;
@@ -187,40 +189,52 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, R
   if (common ? layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
 }
 
-INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, bool layer, bool scaled,
-                              bool common, bool stream) {
+/* Elements from..to-1; `from` is a whole number of vectors. */
+INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, int64_t from, int64_t to,
+                              bool layer, bool scaled, bool common, bool stream) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
   if (common) s.x.x_is_f32 = false;
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.c), V(set)(co.a), V(set)(co.b)};
-  int64_t j = 0, next = 0, width = s.width;
-  for (; j + LANES <= width; j += LANES) {
+  int64_t j = from, next = 0;
+  for (; j + LANES <= to; j += LANES) {
     if (s.ahead_dy) {
       vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
       vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
     }
     K(gradient_vector)(&s, k, co.c, j, LANES, &next, layer, scaled, common, stream);
   }
-  if (j < width) K(gradient_vector)(&s, k, co.c, j, (int)(width - j), &next, layer, scaled, common, stream);
+  if (j < to) K(gradient_vector)(&s, k, co.c, j, (int)(to - j), &next, layer, scaled, common, stream);
 }
 
-NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
-  K(write_gradient)(s, st, co, false, false, true, false);
+NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
+  K(write_gradient)(s, st, co, from, to, false, false, true, false);
 }
 
-NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
-  K(write_gradient)(s, st, co, false, false, true, true);
+NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from,
+                                  int64_t to) {
+  K(write_gradient)(s, st, co, from, to, false, false, true, true);
 }
 
-NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
-  K(write_gradient)(s, st, co, true, false, true, s->stream_dx);
+NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
+  K(write_gradient)(s, st, co, from, to, true, false, true, s->stream_dx);
+}
+
+INLINE void K(write_common)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer, int64_t from,
+                            int64_t to) {
+  if (layer)
+    K(write_layer)(s, st, co, from, to);
+  else if (s->stream_dx)
+    K(write_rms_stream)(s, st, co, from, to);
+  else
+    K(write_rms)(s, st, co, from, to);
 }
 
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, layer, false, false, s->stream_dx);
+  K(write_gradient)(s, st, co, 0, s->width, layer, false, false, s->stream_dx);
 }
 
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, layer, true, false, s->stream_dx);
+  K(write_gradient)(s, st, co, 0, s->width, layer, true, false, s->stream_dx);
 }
 
 INLINE bool K(calm_r)(K(statistic) st) {
@@ -359,23 +373,52 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
          !job->x_is_f32;
 }
 
-/* total += block in element order, then block = 0. */
-static void K(flush_block)(double *total, REAL *block, int64_t count) {
+/* total += block in element order, or total = block for the first one; then block = 0. */
+static void K(flush_block)(double *total, REAL *block, int64_t count, bool first) {
   for (int64_t j = 0; j < count; j += LANES) {
     REAL ordered[LANES];
     V(store)(ordered, V(load)(block + j, REAL_TYPE, 0), REAL_TYPE, EO);
     V(store)(block + j, V(set)(0), REAL_TYPE, 0);
     for (int i = 0; i < LANES; i += 8) {
-      vd sum = vd_add(vd_load(total + j + i, RMS_F64, 0), vd_load(ordered + i, REAL_TYPE, 0));
-      vd_store(total + j + i, sum, RMS_F64, 0);
+      vd old = first ? vd_set(0) : vd_load(total + j + i, RMS_F64, 0);
+      vd_store(total + j + i, vd_add(old, vd_load(ordered + i, REAL_TYPE, 0)), RMS_F64, 0);
     }
   }
 }
 
-NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums) {
+NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first) {
   int64_t count = (job->lay.per_inner ? job->lay.inner : 1) * job->lay.groups * job->pitch;
-  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count);
-  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count);
+  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first);
+  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first);
+}
+
+/* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
+ * stay in the first-level cache for the whole group. */
+static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
+  int64_t bytes = 2 * job->lay.width * T_SIZE;
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS;
+  return common && light && job->stream_dx && bytes > K(WIDE_BYTES) ? K(group_of)(bytes) : 1;
+}
+
+/* A segment between its two sweeps. */
+typedef struct {
+  K(gradient) s;
+  K(statistic) st;
+  K(coefficients) co;
+  bool calm;
+} K(measured);
+
+INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER;
+  K(row_sums) g = {0, 0};
+  m->st = K(backward_statistic)(job, &m->s, i);
+  m->calm = K(calm_r)(m->st);
+  if (m->calm && job->sums_in)
+    g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
+  else if (m->calm)
+    g = !common ? K(sums_any)(&m->s, m->st, layer) : layer ? K(sums_layer)(&m->s, m->st) : K(sums_rms)(&m->s, m->st);
+  m->co = K(coefficients_of)(&job->lay, m->st, g);
+  m->calm = m->calm && K(calm_sums)(g) && (layer || K(calm_c)(m->co));
 }
 
 static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums,
@@ -383,45 +426,47 @@ static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, c
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
+  K(measured) m[K(BATCH)];
   bool layer = lay->kind == RMS_KIND_LAYER;
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
+  int64_t group = K(gradients_together)(job, common), n;
   rms_cursor at = rms_cursor_at(lay, first);
-  for (int64_t i = first; i < last; i++) {
-    K(gradient) s;
-    K(row_sums) g = {0, 0};
-    K(open_gradient)(job, sums, &at, &s);
-    if (common) s.gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
-    rms_cursor_next(&at, lay);
-    if (job->fetch_ahead && i + 1 < last) {
-      s.ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s.x.x;
-      s.ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s.dy;
+  for (int64_t i = first; i < last; i += n) {
+    bool calm = true;
+    n = last - i < group ? last - i : group;
+    if (n > block - in_block) n = block - in_block;
+    for (int64_t b = 0; b < n; b++) {
+      K(gradient) *s = &m[b].s;
+      K(open_gradient)(job, sums, &at, s);
+      if (common) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
+      rms_cursor_next(&at, lay);
+      if (job->fetch_ahead && group == 1 && i + 1 < last) {
+        s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
+        s->ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s->dy;
+      }
+      K(measure_gradient)(job, &m[b], i + b, common);
+      calm = calm && m[b].calm;
     }
-    K(statistic) st = K(backward_statistic)(job, &s, i);
-    bool calm = K(calm_r)(st);
-    if (calm && job->sums_in)
-      g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
-    else if (calm)
-      g = !common ? K(sums_any)(&s, st, layer) : layer ? K(sums_layer)(&s, st) : K(sums_rms)(&s, st);
-    K(coefficients) co = K(coefficients_of)(lay, st, g);
-    if (__builtin_expect(!(calm && K(calm_sums)(g) && (layer || K(calm_c)(co))), 0)) {
-      K(backward_slow)(job, &s, i);
-    } else {
-      if (!common)
-        K(write_any)(&s, st, co, layer);
-      else if (layer)
-        K(write_layer)(&s, st, co);
-      else if (s.stream_dx)
-        K(write_rms_stream)(&s, st, co);
-      else
-        K(write_rms)(&s, st, co);
+    int64_t strip = calm && common && n > 1 ? K(STRIP) : lay->width;
+    for (int64_t from = 0; from < lay->width; from += strip) {
+      int64_t to = lay->width - from < strip ? lay->width : from + strip;
+      for (int64_t b = 0; b < n; b++) {
+        const K(measured) *done = &m[b];
+        if (__builtin_expect(!done->calm, 0))
+          K(backward_slow)(job, &m[b].s, i + b);
+        else if (common)
+          K(write_common)(&done->s, done->st, done->co, layer, from, to);
+        else
+          K(write_any)(&done->s, done->st, done->co, layer);
+      }
     }
-    if (++in_block == block) {
-      K(flush)(job, sums);
+    in_block += n;
+    if (in_block == block || i + n == last) {
+      K(flush)(job, sums, i + n - in_block == first);
       in_block = 0;
     }
   }
-  if (in_block) K(flush)(job, sums);
   if (job->stream_dx || job->stream_residual) vec_stream_fence();
 }
 

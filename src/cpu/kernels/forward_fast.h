@@ -11,7 +11,7 @@
  * - past the caches, while a wide segment is written the next one is fetched into the second-level cache.
  */
 
-enum { K(GAIN_BYTES) = 16 * 1024, K(FETCH_BYTES) = 16 * 1024 };
+enum { K(GAIN_BYTES) = 16 * 1024, K(WIDE_BYTES) = 8 * 1024, K(GROUP_BYTES) = 128 * 1024 };
 
 typedef struct {
   const REAL *gain, *bias; /* NULL: absent                                     */
@@ -126,44 +126,38 @@ INLINE K(strip) K(open_strip)(const rms_forward_job *job, const rms_cursor *at, 
   return s;
 }
 
-/* Wide segments: one after the other. */
-static void K(forward_rows)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
-  const rms_layout *lay = &job->lay;
-  bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
-  int64_t row_bytes = lay->width * (T_SIZE + (gains->gain ? (int64_t)sizeof(REAL) : 0));
-  bool fetch = job->fetch_ahead && row_bytes > K(FETCH_BYTES);
-  rms_cursor at = rms_cursor_at(lay, first);
-  for (int64_t i = first; i < last; i++) {
-    K(strip) s = K(open_strip)(job, &at, gains);
-    K(moment) m = K(measure)(lay, &s.src);
-    if (__builtin_expect(!K(in_range)(m.sum), 0)) {
-      K(forward_segment)(job, &at, i);
-      rms_cursor_next(&at, lay);
-      continue;
-    }
-    K(statistic) st = K(finish)(lay, m, (REAL)lay->k);
-    if (saves) K(save_statistic)(job, i, st);
-    rms_cursor_next(&at, lay);
-    if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &at, lay, T_SIZE) - s.src.x;
-    K(write_strip)(&s, st, layer);
-  }
-}
-
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
          !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-/* Short segments: in batches. */
-static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t first, int64_t last) {
+/* Segments of so many bytes that stay in the second-level cache together. */
+static int64_t K(group_of)(int64_t bytes) {
+  return bytes * K(BATCH) <= K(GROUP_BYTES) ? K(BATCH) : bytes <= K(GROUP_BYTES) ? K(GROUP_BYTES) / bytes : 1;
+}
+
+/* How many segments are measured before they are written: short ones in batches; of wide ones past the caches, where
+ * little is computed, as many as stay in the second-level cache, so that reading memory and writing it take long
+ * turns. */
+static int64_t K(batch_of)(const rms_forward_job *job) {
+  int64_t bytes = job->lay.width * T_SIZE;
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS && !job->residual.data;
+  if (bytes * K(BATCH) <= K(BATCH_BYTES)) return K(BATCH);
+  if (!job->stream_y || !light || bytes <= K(WIDE_BYTES)) return 1;
+  return K(group_of)(bytes);
+}
+
+static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,
+                               int64_t last) {
   const rms_layout *lay = &job->lay;
   bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
+  bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= K(WIDE_BYTES);
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
-  for (int64_t i = first; i < last; i += K(BATCH)) {
+  for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
     K(statistic) st[K(BATCH)];
-    int64_t n = last - i < K(BATCH) ? last - i : K(BATCH);
+    int64_t n = last - i < batch ? last - i : batch;
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
       K(source) src = K(open_source)(job, &measure);
       m[b] = K(measure)(lay, &src);
@@ -176,6 +170,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
         continue;
       }
       K(strip) s = K(open_strip)(job, &write, gains);
+      if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
       if (saves) K(save_statistic)(job, i + b, st[b]);
       K(write_strip)(&s, st[b], layer);
     }
@@ -228,13 +223,11 @@ static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int
   K(gains) gains;
   if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->stats_in && lay->k > 0 &&
       K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
-    bool is_short = last - first > 1 && lay->width * T_SIZE * K(BATCH) <= K(BATCH_BYTES);
-    if (is_short && K(is_short_rms)(job, &gains))
+    int64_t batch = K(batch_of)(job);
+    if (batch == K(BATCH) && K(is_short_rms)(job, &gains))
       K(forward_short)(job, gains.gain, gains.inner, first, last);
-    else if (is_short)
-      K(forward_batches)(job, &gains, first, last);
     else
-      K(forward_rows)(job, &gains, first, last);
+      K(forward_batches)(job, &gains, batch, first, last);
   } else {
     rms_cursor at = rms_cursor_at(lay, first);
     for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay))
