@@ -9,7 +9,7 @@
  * - a call of a single row: straight from the arguments, without a job.
  */
 
-enum { K(BATCH) = 8, K(BATCH_BYTES) = 4096 };
+enum { K(BATCH) = 8, K(BATCH_BYTES) = 4096, K(SHORT_BYTES) = 2048 };
 
 /* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
 INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
@@ -41,18 +41,15 @@ INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) s = K(plain_source)(x);
-  if (k == K(BLOCK)) { /* the usual sizes of a head, without a loop */
-    acc = K(add_block)(acc, &s, 0, K(BLOCK), zero, K(SQUARES), false, false, false);
-  } else if (k == 2 * K(BLOCK)) {
-    acc = K(add_block)(acc, &s, 0, K(BLOCK), zero, K(SQUARES), false, false, false);
-    acc = K(add_block)(acc, &s, K(BLOCK), K(BLOCK), zero, K(SQUARES), false, false, false);
-  } else {
-    int64_t j = 0;
-    for (; j + K(BLOCK) <= k; j += K(BLOCK))
-      acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
-    if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, K(SQUARES), false, false, false);
-  }
+  int64_t j = 0;
+  for (; j + K(BLOCK) <= k; j += K(BLOCK))
+    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
+  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, K(SQUARES), false, false, false);
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
+}
+
+NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
+  *sum = K(fold_squares)(x, k);
 }
 
 /* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
@@ -65,16 +62,22 @@ INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   return calm;
 }
 
-NOINLINE void K(measure_batch)(K(batch) * batch, int64_t k, REAL eps) {
+/* The usual sizes of a head, one and two blocks, run without loops and calls. */
+NOINLINE bool K(measure_batch)(REAL *r, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
   REAL sum[K(BATCH)];
-  const char *x = batch->x;
-  for (int b = 0; b < batch->count; b++, x += batch->x_step)
-    squares[b] = K(fold_squares)(x, k);
-  for (int b = batch->count; b < K(BATCH); b++)
+  for (int b = 0; b < count; b++, x += step) {
+    if (k == K(BLOCK))
+      squares[b] = K(fold_squares)(x, K(BLOCK));
+    else if (k == 2 * K(BLOCK))
+      squares[b] = K(fold_squares)(x, 2 * K(BLOCK));
+    else
+      K(fold_any)(&squares[b], x, k);
+  }
+  for (int b = count; b < K(BATCH); b++)
     squares[b] = V(set)(1);
   V(sum8)(sum, squares, EO);
-  batch->calm = K(finish_batch)(batch->r, sum, (REAL)k, eps);
+  return K(finish_batch)(r, sum, (REAL)k, eps);
 }
 
 INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n) {
@@ -89,17 +92,9 @@ INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int6
   K(short_vector)(y, x, gain, r, j + 3 * LANES, LANES);
 }
 
-INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width) {
+NOINLINE void K(write_rest)(char *y, const char *x, const REAL *gain, REAL r_, int64_t width) {
+  VEC r = V(set)(r_);
   int64_t j = 0;
-  if (width == K(BLOCK)) {
-    K(short_block)(y, x, gain, r, 0);
-    return;
-  }
-  if (width == 2 * K(BLOCK)) {
-    K(short_block)(y, x, gain, r, 0);
-    K(short_block)(y, x, gain, r, K(BLOCK));
-    return;
-  }
   for (; j + K(BLOCK) <= width; j += K(BLOCK))
     K(short_block)(y, x, gain, r, j);
   for (; j + LANES <= width; j += LANES)
@@ -107,13 +102,22 @@ INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_
   if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j));
 }
 
-NOINLINE void K(write_batch)(const K(batch) * given, int64_t width) {
-  const K(batch) batch = *given; /* a copy that no store can change */
-  const char *x = batch.x;
-  char *y = batch.y;
-  const REAL *gain = batch.gain;
-  for (int b = 0; b < batch.count; b++, x += batch.x_step, y += batch.y_step, gain += batch.gain_step)
-    K(write_row)(y, x, gain, V(set)(batch.r[b]), width);
+NOINLINE void K(write_batch)(const K(batch) * batch, int64_t width) {
+  const char *x = batch->x;
+  char *y = batch->y;
+  const REAL *gain = batch->gain, *r = batch->r, *end = r + batch->count;
+  int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step;
+  for (; r < end; r++, x += x_step, y += y_step, gain += gain_step) {
+    if (width == K(BLOCK)) {
+      K(short_block)(y, x, gain, V(set)(*r), 0);
+    } else if (width == 2 * K(BLOCK)) {
+      VEC each = V(set)(*r);
+      K(short_block)(y, x, gain, each, 0);
+      K(short_block)(y, x, gain, each, K(BLOCK));
+    } else {
+      K(write_rest)(y, x, gain, *r, width);
+    }
+  }
 }
 
 static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
@@ -126,36 +130,40 @@ static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
     K(forward_segment)(job, &at, batch->first + b);
 }
 
-/* gain: in lane order, gain_inner elements from one inner index to the next. */
+/* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES: what two
+ * batches read stays in the first-level cache until it is written. */
 static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64_t gain_inner, int64_t first,
                              int64_t last) {
   const rms_layout *lay = &job->lay;
-  rms_rows x = job->x, y = job->y;
-  int64_t inner = lay->inner;
-  if (!gain_inner && (uint64_t)x.outer == (uint64_t)inner * (uint64_t)x.inner &&
-      (uint64_t)y.outer == (uint64_t)inner * (uint64_t)y.inner)
-    inner = 1, x.outer = x.inner, y.outer = y.inner; /* dense: one distance from row to row throughout */
-  int64_t outer_at = first ? first / inner : 0, inner_at = first ? first % inner : 0;
+  const rms_rows *x = &job->x, *y = &job->y;
+  int64_t inner = lay->inner, most = 4 * K(SHORT_BYTES) / (lay->width * T_SIZE);
+  bool dense = !gain_inner && (uint64_t)x->outer == (uint64_t)inner * (uint64_t)x->inner &&
+               (uint64_t)y->outer == (uint64_t)inner * (uint64_t)y->inner;
+  bool even = inner == 1 || dense; /* one distance from row to row throughout */
+  int64_t x_step = inner == 1 ? x->outer : x->inner, y_step = inner == 1 ? y->outer : y->inner;
+  int64_t gain_step = inner == 1 ? 0 : gain_inner;
+  if (most > K(BATCH)) most = K(BATCH);
   K(batch) batches[2], *before = NULL;
-  for (int64_t i = first, turn = 0; i < last; turn = !turn) {
-    int64_t left = inner == 1 || last - i < inner - inner_at ? last - i : inner - inner_at;
-    K(batch) *batch = &batches[turn];
-    batch->x = x.data + outer_at * x.outer + inner_at * x.inner;
-    batch->y = y.data + outer_at * y.outer + inner_at * y.inner;
-    batch->gain = gain + inner_at * gain_inner;
-    batch->x_step = inner == 1 ? x.outer : x.inner;
-    batch->y_step = inner == 1 ? y.outer : y.inner;
-    batch->gain_step = inner == 1 ? 0 : gain_inner;
-    batch->first = i;
-    batch->count = left < K(BATCH) ? (int)left : K(BATCH);
-    K(measure_batch)(batch, lay->k, (REAL)lay->eps);
-    if (before) K(end_batch)(job, before);
-    before = batch;
-    i += batch->count;
-    if (inner == 1)
-      outer_at += batch->count;
-    else if ((inner_at += batch->count) == inner)
-      inner_at = 0, outer_at++;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; at.outer++, at.inner = 0) {
+    int64_t end = even || last - i < inner - at.inner ? last : i + inner - at.inner;
+    const char *x0 = rms_segment(x, &at, lay, T_SIZE);
+    char *y0 = rms_segment(y, &at, lay, T_SIZE);
+    const REAL *gain0 = gain + at.inner * gain_inner;
+    for (int64_t start = i; i < end; i += before->count) {
+      K(batch) *batch = &batches[before == batches];
+      batch->x = x0 + (i - start) * x_step;
+      batch->y = y0 + (i - start) * y_step;
+      batch->gain = gain0 + (i - start) * gain_step;
+      batch->x_step = x_step;
+      batch->y_step = y_step;
+      batch->gain_step = gain_step;
+      batch->first = i;
+      batch->count = (int)(end - i < most ? end - i : most);
+      batch->calm = K(measure_batch)(batch->r, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      if (before) K(end_batch)(job, before);
+      before = batch;
+    }
   }
   if (before) K(end_batch)(job, before);
 }

@@ -227,15 +227,15 @@ static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
 }
 
 static inline void vf_sum8(float *sums, const vf *v, int eo) {
-  __m256 lo[] = {v[0].lo, v[1].lo, v[2].lo, v[3].lo, v[4].lo, v[5].lo, v[6].lo, v[7].lo};
-  __m256 hi[] = {v[0].hi, v[1].hi, v[2].hi, v[3].hi, v[4].hi, v[5].hi, v[6].hi, v[7].hi};
-  if (eo) {
-    _mm256_storeu_ps(sums, _mm256_add_ps(vec_sum8x8(lo), vec_sum8x8(hi)));
-    return;
-  }
-  for (int i = 0; i < 8; i++)
-    lo[i] = _mm256_add_ps(lo[i], hi[i]);
-  _mm256_storeu_ps(sums, vec_sum8x8(lo));
+  __m256 all;
+  if (eo)
+    all = _mm256_add_ps(vec_sum8x8(v[0].lo, v[1].lo, v[2].lo, v[3].lo, v[4].lo, v[5].lo, v[6].lo, v[7].lo),
+                        vec_sum8x8(v[0].hi, v[1].hi, v[2].hi, v[3].hi, v[4].hi, v[5].hi, v[6].hi, v[7].hi));
+  else
+    all = vec_sum8x8(_mm256_add_ps(v[0].lo, v[0].hi), _mm256_add_ps(v[1].lo, v[1].hi), _mm256_add_ps(v[2].lo, v[2].hi),
+                     _mm256_add_ps(v[3].lo, v[3].hi), _mm256_add_ps(v[4].lo, v[4].hi), _mm256_add_ps(v[5].lo, v[5].hi),
+                     _mm256_add_ps(v[6].lo, v[6].hi), _mm256_add_ps(v[7].lo, v[7].hi));
+  _mm256_storeu_ps(sums, all);
 }
 
 static inline int vd_lane(int element, int eo) {

@@ -126,11 +126,9 @@ static inline float vf_sum4(vf a, vf b, vf c, vf d, int eo) {
 }
 
 static inline void vf_sum8(float *sums, const vf *v, int eo) {
-  __m256 half[8];
   (void)eo;
-  for (int i = 0; i < 8; i++)
-    half[i] = vf_half_sum(v[i]);
-  _mm256_storeu_ps(sums, vec_sum8x8(half));
+  _mm256_storeu_ps(sums, vec_sum8x8(vf_half_sum(v[0]), vf_half_sum(v[1]), vf_half_sum(v[2]), vf_half_sum(v[3]),
+                                    vf_half_sum(v[4]), vf_half_sum(v[5]), vf_half_sum(v[6]), vf_half_sum(v[7])));
 }
 
 static inline int vd_lane(int element, int eo) {

@@ -15,10 +15,12 @@ static inline __m256 vec_add_pairs(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
 }
 
-/* Eight halving trees at once: sum i is that of the lanes of v[i], l + l+4, then +2, then +1. */
-static inline __m256 vec_sum8x8(const __m256 *v) {
-  __m256 a = vec_add_pairs(vec_add_halves(v[0], v[4]), vec_add_halves(v[1], v[5]));
-  __m256 b = vec_add_pairs(vec_add_halves(v[2], v[6]), vec_add_halves(v[3], v[7]));
+/* Eight halving trees at once: sum i is that of the lanes of argument i, l + l+4, then +2, then +1. Arguments, not an
+ * array: compilers would keep that in memory. */
+static inline __m256 vec_sum8x8(__m256 v0, __m256 v1, __m256 v2, __m256 v3, __m256 v4, __m256 v5, __m256 v6,
+                                __m256 v7) {
+  __m256 a = vec_add_pairs(vec_add_halves(v0, v4), vec_add_halves(v1, v5));
+  __m256 b = vec_add_pairs(vec_add_halves(v2, v6), vec_add_halves(v3, v7));
   return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
