@@ -52,7 +52,7 @@ static int load_corpus(dataset *d, const lab_options *o, lab_error *error) {
     }
     pairs.count = o->pairs;
   }
-  int32_t merges = (int32_t)(o->merges > 0 ? o->merges : o->full ? 32000 : 1000);
+  int32_t merges = (int32_t)(o->merges > 0 ? o->merges : o->full ? 32000 : 500);
   return corpus_make(&d->corpus, &pairs, DATA_SEED, merges, o->full ? 100 : 40, o->full ? 3000 : 500, error);
 }
 

@@ -63,7 +63,10 @@ static int run_subject(lab_context *x, lab_error *error) {
 
 static int finish(lab_report *report, const lab_options *o, lab_error *error) {
   const char *folder = o->out != NULL ? o->out : "lab-out";
-  if (report->run_count == 0 && report->section_count == 0) return 0;
+  if (report->run_count == 0 && report->section_count == 0) {
+    puts("stopped before the first step was done: no report");
+    return 0;
+  }
   if (report->run_count > 0) lab_report_print(report, stdout);
   if (lab_report_write(report, folder, error) < 0) return -1;
   printf("report: %s/report.html\n", folder);

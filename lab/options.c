@@ -46,8 +46,8 @@ static const option table[] = {
     {"norms", STRING, AT(norms), "LIST",
      "none,layer,rms,prms,l2 and, for convpool, batch (default none,layer,rms,prms)"},
     {"p", REAL, AT(p), "P",
-     "share of the row that pRMSNorm measures (default 0.25, convpool 0.125; with --full\n"
-     "                       the paper's 0.0625 and 0.125)"},
+     "share of the row that pRMSNorm measures (default 0.25; with --full the paper's\n"
+     "                       0.0625, convpool 0.125)"},
     {"subset", STRING, AT(subset), "S",
      "pRMSNorm measures the first elements or spread ones (default first; convpool: spread)"},
     {"engine", STRING, AT(engine), "E", "library (default) or textbook: each norm as un-fused passes over memory"},
@@ -213,10 +213,9 @@ typedef struct family_defaults {
 static const family_defaults small_defaults[FAMILIES] = {
     [FAMILY_RNNSEARCH] = {{.width = 96, .embed = 64, .batch = 64, .beam = 4, .tested = 200},
                           {.steps = 200, .rate = 4e-3, .warmup = 20, .decay = 1, .beta2 = 0.999, .clip = 1}},
-    [FAMILY_TRANSFORMER] =
-        {{.width = 64, .hidden = 128, .layers = 3, .heads = 4, .batch = 64, .beam = 4, .tested = 200},
-         {.steps = 200, .rate = 1e-2, .warmup = 40, .decay = 1, .beta2 = 0.98, .clip = 1}},
-    [FAMILY_CONVPOOL] = {{.embed = 12, .batch = 50, .tested = 2000, .noise = 0.15},
+    [FAMILY_TRANSFORMER] = {{.width = 48, .hidden = 48, .layers = 4, .heads = 2, .batch = 64, .beam = 4, .tested = 200},
+                            {.steps = 200, .rate = 1e-2, .warmup = 40, .decay = 1, .beta2 = 0.98, .clip = 1}},
+    [FAMILY_CONVPOOL] = {{.embed = 12, .batch = 50, .tested = 2000, .dropout = 0.5, .noise = 0.15},
                          {.steps = 100, .rate = 3e-3, .warmup = 10, .decay = 1, .beta2 = 0.999, .clip = 5}},
     [FAMILY_READER] = {{.width = 64, .embed = 64, .batch = 32, .tested = 400},
                        {.steps = 200, .rate = 3e-3, .warmup = 20, .decay = 1, .beta2 = 0.999, .clip = 5}},
@@ -267,8 +266,8 @@ static double chosen_real(double given, double otherwise) {
 /* The paper's shares are those of wide layers: 6.25 % of 512 are 32 elements. At the small sizes the same number of
  * elements is a larger share. */
 static double default_share(lab_family family, int full) {
-  if (family == FAMILY_CONVPOOL) return 0.125;
-  return full ? 0.0625 : 0.25;
+  if (!full) return 0.25;
+  return family == FAMILY_CONVPOOL ? 0.125 : 0.0625;
 }
 
 void options_settings(const lab_options *o, lab_family family, model_config *config, train_config *train) {

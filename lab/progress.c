@@ -14,8 +14,11 @@
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal_number) {
+  static const char text[] = "\nstopping after this step; a second Ctrl-C ends at once\n";
   interrupted = 1;
-  signal(signal_number, SIG_DFL); /* the second one ends the program */
+  signal(signal_number, SIG_DFL);
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  (void)written; /* nothing can be done without a stderr */
 }
 
 void stop_on_interrupt(void) {
@@ -45,7 +48,6 @@ typedef struct progress {
 static progress progress_start(const char *title, int quiet) {
   progress p = {.title = title, .quiet = quiet, .start = lab_seconds()};
   p.terminal = isatty(STDERR_FILENO);
-  p.shown = p.start;
   p.seconds_between = p.terminal ? 0.2 : 15; /* a log needs few lines */
   return p;
 }
@@ -68,28 +70,40 @@ static double recent_loss(const trainer *t) {
   return count == 0 ? 0 : sum / (double)count;
 }
 
+static void format_left(double seconds, char *text, size_t size) {
+  long long s = (long long)seconds;
+  if (s < 3600)
+    snprintf(text, size, "%lld:%02lld", s / 60, s % 60);
+  else if (s < 2 * 86400)
+    snprintf(text, size, "%lld h %02lld min", s / 3600, s / 60 % 60);
+  else
+    snprintf(text, size, "%lld days", (s + 43200) / 86400);
+}
+
+/* The first step is shown as soon as it is done: at the paper's sizes it takes a while. */
 static void progress_show(progress *p, const contest *c, int last) {
   double now = lab_seconds();
-  if (p->quiet || (!last && now - p->shown < p->seconds_between)) return;
+  if (p->quiet || (!last && p->shown > 0 && now - p->shown < p->seconds_between)) return;
   p->shown = now;
   int64_t done, all;
   count_steps(c, &done, &all);
   if (!p->terminal && done == p->last_done) return;
   p->last_done = done;
   double speed = (double)(done - c->started) / (now - p->start + 1e-9);
-  int left = speed > 0 ? (int)((double)(all - done) / speed) : 0;
-  char line[256];
+  char line[256], left[32] = "0:00";
+  if (speed > 0) format_left((double)(all - done) / speed, left, sizeof left);
   int n = snprintf(line, sizeof line, "%s: step %lld/%lld, loss", p->title, (long long)c->trainers[0]->step,
                    (long long)c->trainers[0]->config.steps);
   for (int i = 0; i < c->count && n > 0 && n < (int)sizeof line; i++) {
     const trainer *t = c->trainers[i];
+    if (t->step == 0) continue;
     if (t->diverged >= 0)
       n += snprintf(line + n, sizeof line - (size_t)n, " %s diverged", c->labels[i]);
     else
       n += snprintf(line + n, sizeof line - (size_t)n, " %s %.3f", c->labels[i], recent_loss(t));
   }
   if (n > 0 && n < (int)sizeof line)
-    snprintf(line + n, sizeof line - (size_t)n, ", %.1f steps/s, %d:%02d left", speed, left / 60, left % 60);
+    snprintf(line + n, sizeof line - (size_t)n, ", %.3g steps/s, %s left", speed, left);
   if (p->terminal)
     fprintf(stderr, "\r\033[K%s%s", line, last ? "\n" : "");
   else
@@ -118,9 +132,10 @@ int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpo
   count_steps(c, &c->started, &all);
   int result = 0;
   for (int round = 0; result == 0 && !all_done(c) && !interrupted; round++) {
-    for (int i = 0; result == 0 && i < c->count; i++)
+    for (int i = 0; result == 0 && i < c->count; i++) {
       result = take_turn(c, (round + i) % c->count, every, checkpoint, arg); /* nobody always follows the same one */
-    progress_show(&p, c, 0);
+      progress_show(&p, c, 0);
+    }
   }
   progress_show(&p, c, 1);
   return result < 0 || !all_done(c) ? -1 : 0;
