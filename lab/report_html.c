@@ -18,7 +18,7 @@ static const char style[] =
     "(prefers-color-scheme:dark){:root{--ground:#14171b;--card:#1b1f25;--ink:#e6e8eb;--soft:#9aa3af;--line:#343a43;"
     "--warn:#3a2f12;--none:#9aa3af;--layer:#ff9a4d;--rms:#5db4ff;--prms:#3fd0a0;--l2:#e08acb;--batch:#d9b93b}}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;padding:1.2rem 1rem 4rem;max-width:72rem;background:var(--ground);color:var(--ink);"
+    "body{margin:0 auto;padding:1.2rem 1rem 4rem;max-width:76rem;background:var(--ground);color:var(--ink);"
     "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
     "h1{font-size:1.7rem;margin:.2rem 0}h2{font-size:1.25rem;margin:2.4rem 0 .3rem}h3{font-size:1.05rem;margin:1.4rem "
     "0 .4rem}\n"
@@ -28,7 +28,7 @@ static const char style[] =
     "code{font:.88em ui-monospace,'DejaVu Sans Mono',monospace;overflow-wrap:anywhere}\n"
     ".scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:.4rem;margin:.7rem 0}\n"
     "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.35rem .55rem;text-align:right;white-space:nowrap;border-top:1px solid var(--line)}\n"
+    "th,td{padding:.35rem .5rem;text-align:right;white-space:nowrap;border-top:1px solid var(--line)}\n"
     "thead "
     "th{border-top:0;font-weight:600;color:var(--soft);vertical-align:bottom;white-space:normal;line-height:1.25}\n"
     "tbody "
@@ -64,25 +64,21 @@ typedef struct bucket {
   int64_t count;
 } bucket;
 
-static double point_x(const lab_point *point, int against_seconds) {
-  return against_seconds ? point->seconds : point->step;
-}
-
 static int belongs(const lab_run *run, const lab_run *first) {
   return strcmp(run->family, first->family) == 0 && strcmp(run->norm, first->norm) == 0 &&
          strcmp(run->engine, first->engine) == 0 && (run->p == first->p || isnan(first->p));
 }
 
 /* The points of some runs, averaged in up to BUCKETS steps along x: smooths the noise of single batches, and is the
- * mean over runs where there are several. `only` NULL: all runs of the kind of `first`. */
-static lab_line make_curve(const lab_report *report, const lab_run *first, const lab_run *only, int against_seconds) {
+ * mean over runs where there are several. `only` NULL: all runs of the kind of `first`. x is the step times `scale`. */
+static lab_line make_curve(const lab_report *report, const lab_run *first, const lab_run *only, double scale) {
   bucket buckets[BUCKETS] = {{0, 0, 0}};
   double longest = 0;
   for (int pass = 0; pass < 2; pass++)
     for (const lab_run *run = report->runs; run < report->runs + report->run_count; run++) {
       if (only ? run != only : !belongs(run, first)) continue;
       for (int64_t i = 0; i < run->curve_count; i++) {
-        double x = point_x(&run->curve[i], against_seconds);
+        double x = run->curve[i].step * scale;
         if (!isfinite(x) || !isfinite(run->curve[i].loss)) continue;
         if (pass == 0) longest = fmax(longest, x);
         if (pass == 0) continue;
@@ -100,6 +96,8 @@ static lab_line make_curve(const lab_report *report, const lab_run *first, const
   return line;
 }
 
+/* Against seconds: the usual time of a step times their number. The clock itself also shows what else the machine did.
+ */
 static void write_curves(lab_out *out, const lab_report *report, const lab_group *group, int against_seconds) {
   lab_line *lines = lab_alloc((size_t)(group->count + report->run_count), sizeof *lines);
   lab_cell *names = lab_alloc((size_t)group->count, sizeof *names);
@@ -107,16 +105,17 @@ static void write_curves(lab_out *out, const lab_report *report, const lab_group
   int64_t count = 0;
   for (int64_t i = 0; i < group->count; i++) {
     const lab_run *first = group->summaries[i].first;
+    double scale = against_seconds ? group->summaries[i].seconds / 1000 : 1;
     lab_norm_title(names[i], sizeof names[i], first->norm, first->p);
     snprintf(styles[i], sizeof styles[i], "n-%s", first->norm);
     for (const lab_run *run = report->runs; group->summaries[i].runs > 1 && run < report->runs + report->run_count;
          run++)
       if (belongs(run, first)) {
-        lines[count] = make_curve(report, first, run, against_seconds);
+        lines[count] = make_curve(report, first, run, scale);
         lines[count].faint = 1;
         lines[count++].style = styles[i];
       }
-    lines[count] = make_curve(report, first, NULL, against_seconds);
+    lines[count] = make_curve(report, first, NULL, scale);
     lines[count].name = names[i];
     lines[count++].style = styles[i];
   }
