@@ -129,8 +129,9 @@ static void affine_forward(tape *t, channel_op *op) {
     shift_plane(op->y->v + i * op->pixels, scaled + i * op->pixels, op->bias->v[i % op->channels], op->pixels);
 }
 
-/* Leaves the gradient of the normalised values in normed.g. */
-static void affine_backward(channel_op *op) {
+/* Makes the gradient of the normalised values, normed.g. */
+static void affine_backward(tape *t, channel_op *op) {
+  op->normed.g = tape_keep(t, (size_t)(op->planes * op->pixels) * sizeof(real));
   for (int64_t i = 0; i < op->planes; i++)
     op->bias->g[i % op->channels] += plane_sum(op->y->g + i * op->pixels, op->pixels);
   for (int64_t i = 0; i < op->planes; i++) {
@@ -222,7 +223,7 @@ static void backward(tape *t, channel_op *op) {
     library_backward(op);
     return;
   }
-  affine_backward(op);
+  affine_backward(t, op);
   if (op->config.kind == NORM_BATCH)
     batch_backward(t, op);
   else
@@ -264,7 +265,7 @@ tensor *op_channel_norm(tape *t, const norm_config *config, tensor *x, const ima
   if (config->kind == NORM_NONE) {
     bias_only_forward(op);
   } else {
-    op->normed = uses_library(op) ? *tape_constant(t, op->planes, op->pixels) : *tape_tensor(t, op->planes, op->pixels);
+    op->normed = *tape_constant(t, op->planes, op->pixels);
     double start = lab_seconds();
     forward(t, op);
     t->times.norm += lab_seconds() - start;
