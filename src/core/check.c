@@ -248,10 +248,10 @@ static uint64_t bits_of(double value) {
   return bits;
 }
 
-bool rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
+int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
-  if (!spec || !args) return false;
+  if (!spec || !args) return 0;
   unsigned t = (unsigned)spec->dtype, w = (unsigned)spec->weight_dtype, g = (unsigned)spec->grad_dtype;
   unsigned modes =
       (unsigned)spec->kind | (unsigned)spec->eps_place | (unsigned)spec->rounding | (unsigned)spec->weight_per_inner;
@@ -260,13 +260,15 @@ bool rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args)
                      (uintptr_t)args->residual_out.data | (uintptr_t)args->bias | (uintptr_t)args->rstd |
                      (uintptr_t)args->mean | (uint64_t)args->x.outer_stride | (uint64_t)args->x.inner_stride |
                      (uint64_t)args->y.outer_stride | (uint64_t)args->y.inner_stride;
-  if (unusual || (t | w | g | (unsigned)spec->residual_dtype) > RMS_F16) return false;
-  if ((w != t && w != RMS_F32) || (g != t && g != RMS_F32)) return false;
-  if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return false;
-  if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return false;
+  if (unusual || (t | w | g | (unsigned)spec->residual_dtype) > RMS_F16) return 0;
+  if ((w != t && w != RMS_F32) || (g != t && g != RMS_F32)) return 0;
+  if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return 0;
+  if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return 0;
   int64_t bytes = args->outer * spec->cols * size_of(spec->dtype);
-  if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return false;
-  return !args->weight || !spans_touch(args->y.data, bytes, args->weight, spec->cols * size_of(spec->weight_dtype));
+  if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return 0;
+  if (args->weight && spans_touch(args->y.data, bytes, args->weight, spec->cols * size_of(spec->weight_dtype)))
+    return 0;
+  return bytes;
 }
 
 /* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest. */
@@ -428,9 +430,4 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->pitch = 0;
   job->fetch_ahead = job->stream_dx = job->stream_residual = false;
   return RMS_OK;
-}
-
-rms_status rms_check_executor(const rms_executor *executor) {
-  if (!executor) return RMS_OK;
-  return executor->run && executor->concurrency >= 1 ? RMS_OK : RMS_E_EXECUTOR;
 }

@@ -27,10 +27,12 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
 
 /* The call that decoders make thousands of times a second: dense rows of RMSNorm, a tensor in and one out, perhaps a
  * weight; eps inside the root, no offset, one rounding at the end. The checks of rms_check_forward without what it
- * needs for everything else. True: it is such a call, and right; false: see rms_check_forward. */
-bool rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args);
+ * needs for everything else. The bytes of x if it is such a call and right, 0 if not: see rms_check_forward. */
+int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args);
 
-rms_status rms_check_executor(const rms_executor *executor);
+static inline rms_status rms_check_executor(const rms_executor *executor) {
+  return !executor || (executor->run && executor->concurrency >= 1) ? RMS_OK : RMS_E_EXECUTOR;
+}
 
 /* dweight and dbias: elements of the weight tensors. */
 static inline int64_t rms_weight_count(const rms_spec *spec, int64_t inner) {

@@ -56,10 +56,10 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
 
 /* A plain call of one short row, straight to its kernel. False: nothing was done. */
 static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
-  if (!args || args->outer != 1 || !rms_check_plain_forward(spec, args)) return false;
-  int64_t traffic = 2 * spec->cols * (int64_t)rms_dtype_size(spec->dtype);
+  if (!args || args->outer != 1) return false;
+  int64_t traffic = 2 * rms_check_plain_forward(spec, args);
   const rms_kernels *kernels = rms_active_kernels();
-  if (!kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
+  if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   return kernels->row[spec->dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
                                    spec->weight_dtype != spec->dtype);
 }

@@ -41,35 +41,6 @@ static void rows_alone(void) {
   }
 }
 
-/* Short rows of plain RMSNorm take a way of their own, with saved statistics another one: y must be the same. Every
- * other row leaves the range of the squares, and each head has its own weight. */
-static void short_rows(void) {
-  static const int64_t cols[] = {1, 16, 33, 64, 128};
-  t_isas isas = t_usable_isas();
-  for (int isa = 0; isa < isas.count; isa++) {
-    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
-    for (size_t c = 0; c < T_COUNT(cols); c++)
-      for (size_t d = 0; d < T_COUNT(dtypes); d++) {
-        unsigned char x[2 * 128 * 8];
-        size_t row = (size_t)cols[c] * rms_dtype_size(dtypes[d]);
-        t_fill(x, dtypes[d], cols[c], T_HUGE, t_seed(), c, 0);
-        t_fill(x + row, dtypes[d], cols[c], T_NORMAL, t_seed(), c, 1);
-        t_call call = {.outer = 7, .inner = 3, .parts = T_WEIGHT, .seed = t_seed(), .raw = x, .raw_bytes = 2 * row};
-        rms_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = 1};
-        spec.dtype = spec.weight_dtype = spec.residual_dtype = spec.grad_dtype = dtypes[d];
-        call.spec = spec;
-        t_result plain = t_run(&call, &t_dense, NULL);
-        call.parts |= T_SAVE_STATS;
-        t_result saved = t_run(&call, &t_dense, NULL);
-        T_EQ_STATUS(RMS_OK, plain.forward);
-        T_EQ_STATUS(RMS_OK, saved.forward);
-        t_same_part(&saved, &plain, T_OUT_Y, 0);
-        t_result_free(&plain);
-        t_result_free(&saved);
-      }
-  }
-}
-
 /* ---- Threads
  * ------------------------------------------------------------------------------------------------------------ */
 
@@ -90,6 +61,48 @@ static void run_mixed(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t 
     task(arg, i);
   for (int64_t i = (tasks - 1) / 2 * 2; i >= 0; i -= 2)
     task(arg, i);
+}
+
+/* Short rows of plain RMSNorm take a way of their own, with saved statistics another one: y must be the same. Every
+ * other row leaves the range of the squares, and each head has its own weight; tasks begin at any head. */
+static void compare_short(const t_call *plain_call, const t_layout *layout) {
+  t_call call = *plain_call;
+  rms_executor mixed = {NULL, 2, run_mixed};
+  t_result plain = t_run(&call, layout, &mixed);
+  call.parts |= T_SAVE_STATS;
+  t_result saved = t_run(&call, &t_dense, NULL);
+  T_EQ_STATUS(RMS_OK, plain.forward);
+  T_EQ_STATUS(RMS_OK, saved.forward);
+  t_same_part(&saved, &plain, T_OUT_Y, 0);
+  t_result_free(&plain);
+  t_result_free(&saved);
+}
+
+static void short_rows(void) {
+  static const int64_t cols[] = {1, 16, 33, 64, 128, 300}, shapes[][2] = {{1, 1}, {7, 3}, {19, 1}, {3, 11}, {211, 5}};
+  static const t_layout layouts[] = {{0}, {.outer_gap = 3, .inner_gap = 2}, {.inner_major = 1}};
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+    for (size_t c = 0; c < T_COUNT(cols); c++)
+      for (size_t d = 0; d < T_COUNT(dtypes); d++)
+        for (size_t n = 0; n < T_COUNT(shapes) * T_COUNT(layouts); n++) {
+          unsigned char x[2 * 300 * 8];
+          size_t row = (size_t)cols[c] * rms_dtype_size(dtypes[d]), shape = n / T_COUNT(layouts);
+          t_fill(x, dtypes[d], cols[c], T_HUGE, t_seed(), c, 0);
+          t_fill(x + row, dtypes[d], cols[c], T_NORMAL, t_seed(), c, 1);
+          t_call call = {.outer = shapes[shape][0],
+                         .inner = shapes[shape][1],
+                         .parts = T_WEIGHT,
+                         .seed = t_seed(),
+                         .raw = x,
+                         .raw_bytes = 2 * row};
+          rms_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)(n & 1)};
+          spec.dtype = spec.weight_dtype = spec.residual_dtype = spec.grad_dtype = dtypes[d];
+          call.spec = spec;
+          compare_short(&call, &layouts[n % T_COUNT(layouts)]);
+        }
+  }
 }
 
 static void compare_executor(const t_result *expected, const t_call *call, const rms_executor *executor, int64_t gap) {

@@ -185,26 +185,29 @@ static void sum_in_f32(void) {
 }
 
 /* A NaN in the weight or the bias is a NaN in every row, whatever its payload: rounded like a number to 16 bits, this
- * one would become a zero. */
+ * one would become a zero. Many rows with a bias, and a single one without. */
 static void spoiled_weight(void) {
   enum { ROWS = 9, COLS = 40 };
   static const rms_dtype types[] = {RMS_BF16, RMS_F16};
   const uint32_t nan = 0x7fffffff;
   t_isas isas = t_usable_isas();
   for (int isa = 0; isa < isas.count; isa++)
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
+      rms_dtype type = types[k / 2 % 2];
+      int single = k >= 4, rows = single ? 1 : ROWS, in_bias = !single && k % 2;
       uint16_t x[ROWS * COLS], y[ROWS * COLS];
       float weight[COLS], bias[COLS];
-      t_fill(x, types[k / 2], ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
+      t_fill(x, type, ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
       t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 2, 0);
       t_fill(bias, RMS_F32, COLS, T_NORMAL, t_seed(), 3, 0);
-      memcpy(k % 2 ? &bias[5] : &weight[5], &nan, sizeof nan);
-      rms_spec spec = {.cols = COLS, .eps = 1e-5, .dtype = types[k / 2]};
-      rms_forward_args args = {.outer = ROWS, .x = {.data = x}, .y = {.data = y}, .weight = weight, .bias = bias};
+      memcpy(in_bias ? &bias[5] : &weight[5], &nan, sizeof nan);
+      rms_spec spec = {.cols = COLS, .eps = 1e-5, .dtype = type};
+      rms_forward_args args = {.outer = rows, .x = {.data = x}, .y = {.data = y}, .weight = weight};
+      if (!single) args.bias = bias;
       T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
-      uint16_t infinity = types[k / 2] == RMS_BF16 ? 0x7f80 : 0x7c00;
-      for (int i = 0; i < ROWS * COLS; i++)
+      uint16_t infinity = type == RMS_BF16 ? 0x7f80 : 0x7c00;
+      for (int i = 0; i < rows * COLS; i++)
         T_EQ_INT(i % COLS == 5, (y[i] & 0x7fff) > infinity);
     }
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
