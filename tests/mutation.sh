@@ -115,7 +115,7 @@ first_red() {
     case $name in
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
-    isa) arguments=(offsets values) ;;
+    isa) arguments=(offsets values groups) ;;
     batch) arguments=(short_rows row_sums) ;;
     guard) arguments=(small_sizes) ;;
     esac

@@ -182,8 +182,10 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
 }
 
 static void choose_stores(const rms_spec *spec, rms_backward_job *job, int64_t segments, int64_t traffic) {
-  job->fetch_ahead = segments * traffic > (1 << 20);
+  const int64_t second_level = 1 << 20;
+  job->fetch_ahead = segments * traffic > second_level;
   if (segments * traffic <= rms_stream_threshold()) return;
+  job->in_groups = rms_drops_prefetches();
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, (int64_t)rms_dtype_size(spec->dtype));
   job->stream_residual = stream_output(&job->dresidual_out, job, (int64_t)rms_dtype_size(spec->residual_dtype));
 }

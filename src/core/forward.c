@@ -29,6 +29,7 @@ static int64_t segment_traffic(const rms_spec *spec, const rms_forward_job *job)
 static void choose_stores(const rms_spec *spec, rms_forward_job *job, int64_t segments, int64_t traffic) {
   if (segments * traffic <= rms_stream_threshold()) return;
   job->fetch_ahead = true;
+  job->in_groups = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->dtype);
   int64_t residual_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->residual_dtype);
   const rms_rows *y = &job->y, *r = &job->residual_out;

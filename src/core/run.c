@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "../cpu/detect.h"
 
 typedef struct {
   void (*run)(const void *arg, int64_t first, int64_t last);
@@ -70,4 +71,14 @@ int64_t rms_stream_threshold(void) {
 rms_status rms_stream_threshold_set(int64_t bytes) {
   atomic_store_explicit(&threshold, bytes < 0 ? -1 : bytes, memory_order_relaxed);
   return RMS_OK;
+}
+
+bool rms_drops_prefetches(void) {
+  static _Atomic int known = -1;
+  int now = atomic_load_explicit(&known, memory_order_relaxed);
+  if (now < 0) {
+    now = rms_cpu_is_amd();
+    atomic_store_explicit(&known, now, memory_order_relaxed);
+  }
+  return now;
 }

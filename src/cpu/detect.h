@@ -4,6 +4,8 @@
 #ifndef RMS_CPU_DETECT_H
 #define RMS_CPU_DETECT_H
 
+#include <string.h>
+
 static inline int rms_cpu_any(void) {
   return 1;
 }
@@ -31,10 +33,19 @@ static inline int rms_cpu_has_avx2(void) {
   return (w.ecx1 & one) == one && (w.ebx7 & bit_AVX2) && (w.state & ymm_state) == ymm_state;
 }
 
+static inline int rms_cpu_is_amd(void) {
+  unsigned int a, name[3];
+  return __get_cpuid(0, &a, &name[0], &name[2], &name[1]) && !memcmp(name, "AuthenticAMD", sizeof name);
+}
+
 static inline int rms_cpu_has_avx512(void) {
   rms_cpu_words w = rms_cpu_read();
   const unsigned int seven = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL, zmm_state = 0xe6;
   return rms_cpu_has_avx2() && (w.ebx7 & seven) == seven && (w.state & zmm_state) == zmm_state;
+}
+#else
+static inline int rms_cpu_is_amd(void) {
+  return 0;
 }
 #endif
 

@@ -92,27 +92,31 @@ static void large(void) {
       }
 }
 
-/* Wide rows past the caches go in groups, their columns in strips: widths around a strip, groups that do not divide the
- * 64 rows of a block of column sums, and now and then a row that leaves the range. */
+/* Wide rows past the caches go in groups (on CPUs where that pays), their columns in strips: widths around a strip, now
+ * and then a row that leaves the range. The last one has more than 64 rows a chunk, so that a group meets the end of a
+ * block of column sums. */
 static void groups(void) {
-  static const int64_t cols[] = {2064, 4096, 5120, 5136};
-  for (size_t c = 0; c < T_COUNT(cols); c++)
-    for (size_t d = 0; d < T_COUNT(dtypes); d++)
-      for (int64_t k = 0; k < t_effort(4) && t_failures() < 20; k++) {
-        enum { ROWS = 5 };
-        static unsigned char x[ROWS * 5136 * 8];
-        size_t row = (size_t)cols[c] * rms_dtype_size(dtypes[d]);
-        for (int r = 0; r < ROWS; r++)
-          t_fill(x + (size_t)r * row, dtypes[d], cols[c], r == 3 && k & 1 ? T_HUGE : T_NORMAL, t_seed(), c, r);
-        t_call call = {.outer = 2 * k + 67, .inner = 1, .seed = t_seed(), .raw = x, .raw_bytes = ROWS * row};
-        call.parts = T_WEIGHT | T_DX | T_DWEIGHT | (k & 2 ? T_SAVE_STATS : 0);
-        call.spec = (rms_spec){.cols = cols[c], .eps = 1e-5};
-        call.spec.dtype = call.spec.weight_dtype = call.spec.residual_dtype = call.spec.grad_dtype = dtypes[d];
-        t_layout layout = t_dense;
-        layout.flush = T_FLUSH_START;
-        layout.stream_bytes = 0;
-        compare(&call, &layout);
-      }
+  static const struct {
+    int64_t cols, rows;
+    rms_dtype dtype;
+  } shapes[] = {{2064, 67, RMS_F32}, {4096, 69, RMS_F32},  {5136, 71, RMS_F32},  {1040, 67, RMS_F64},
+                {2576, 69, RMS_F64}, {4112, 71, RMS_BF16}, {1040, 4200, RMS_F64}};
+  for (size_t i = 0; i < T_COUNT(shapes) && t_failures() < 20; i++) {
+    enum { ROWS = 5 };
+    static unsigned char x[ROWS * 5136 * 8];
+    rms_dtype type = shapes[i].dtype;
+    size_t row = (size_t)shapes[i].cols * rms_dtype_size(type);
+    for (int r = 0; r < ROWS; r++)
+      t_fill(x + (size_t)r * row, type, shapes[i].cols, r == 3 && i % 2 == 0 ? T_HUGE : T_NORMAL, t_seed(), i, r);
+    t_call call = {.outer = shapes[i].rows, .inner = 1, .seed = t_seed(), .raw = x, .raw_bytes = ROWS * row};
+    call.parts = T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT | (i & 2 ? T_SAVE_STATS : 0);
+    call.spec = (rms_spec){.cols = shapes[i].cols, .eps = 1e-5};
+    call.spec.dtype = call.spec.weight_dtype = call.spec.residual_dtype = call.spec.grad_dtype = type;
+    t_layout layout = t_dense;
+    layout.flush = T_FLUSH_START;
+    layout.stream_bytes = 0;
+    compare(&call, &layout);
+  }
 }
 
 int main(int argc, char **argv) {

@@ -397,7 +397,8 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
 static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
   int64_t bytes = 2 * job->lay.width * T_SIZE;
   bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS;
-  return common && light && job->stream_dx && bytes > K(WIDE_BYTES) ? K(group_of)(bytes) : 1;
+  return common && light && job->in_groups && job->stream_dx && bytes > K(WIDE_BYTES) ? K(fit)(K(GROUP_BYTES), bytes)
+                                                                                      : 1;
 }
 
 /* A segment between its two sweeps. */

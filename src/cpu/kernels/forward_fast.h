@@ -132,20 +132,19 @@ static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) 
          !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-/* Segments of so many bytes that stay in the second-level cache together. */
-static int64_t K(group_of)(int64_t bytes) {
-  return bytes * K(BATCH) <= K(GROUP_BYTES) ? K(BATCH) : bytes <= K(GROUP_BYTES) ? K(GROUP_BYTES) / bytes : 1;
+/* As many segments as fit in the room, at least one, at most a batch. */
+static int64_t K(fit)(int64_t room, int64_t bytes) {
+  return bytes * K(BATCH) <= room ? K(BATCH) : bytes <= room ? room / bytes : 1;
 }
 
-/* How many segments are measured before they are written: short ones in batches; of wide ones past the caches, where
- * little is computed, as many as stay in the second-level cache, so that reading memory and writing it take long
- * turns. */
+/* How many segments are measured before they are written. Usually as many as stay in the first-level cache together:
+ * the sums of one hide the latencies of the other. Of wide ones past the caches, where little is computed and the job
+ * says so, as many as stay in the second, so that reading memory and writing it take long turns. */
 static int64_t K(batch_of)(const rms_forward_job *job) {
-  int64_t bytes = job->lay.width * T_SIZE;
+  int64_t bytes = job->lay.width * T_SIZE * (job->residual.data ? 2 : 1);
   bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS && !job->residual.data;
-  if (bytes * K(BATCH) <= K(BATCH_BYTES)) return K(BATCH);
-  if (!job->stream_y || !light || bytes <= K(WIDE_BYTES)) return 1;
-  return K(group_of)(bytes);
+  if (!job->stream_y) return K(fit)(K(BATCH_BYTES), bytes);
+  return K(fit)(job->in_groups && light && bytes > K(WIDE_BYTES) ? K(GROUP_BYTES) : K(BATCH_BYTES) / 2, bytes);
 }
 
 static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,

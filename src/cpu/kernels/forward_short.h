@@ -9,7 +9,7 @@
  * - a call of a single row: straight from the arguments, without a job.
  */
 
-enum { K(BATCH) = 8, K(BATCH_BYTES) = 4096, K(SHORT_BYTES) = 2048 };
+enum { K(BATCH) = 8, K(BATCH_BYTES) = 8192, K(SHORT_BYTES) = 2048 };
 
 /* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
 INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
