@@ -14,6 +14,8 @@
 /* Real functions: unrolled into every kernel they would make a megabyte of code. */
 #define VEC_CALL __attribute__((noinline, unused))
 
+#define VEC_HIGH_WORD (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) /* where a double's sign and exponent are */
+
 typedef struct {
   float v[16];
 } vf;
@@ -54,7 +56,7 @@ static inline void vf_narrow(char *p, float f, rms_dtype type) {
 }
 
 static VEC_CALL vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
-  vf r = vf_set(0.0f);
+  vf r = {{0}};
   int size = type == RMS_F32 ? 4 : 2;
   (void)eo;
   for (int i = 0; i < n; i++)
@@ -63,7 +65,10 @@ static VEC_CALL vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
 }
 
 static inline vf vf_load(const void *p, rms_dtype type, int eo) {
-  return vf_load_n(p, 16, type, eo);
+  vf r;
+  if (type != RMS_F32) return vf_load_n(p, 16, type, eo);
+  memcpy(&r, p, sizeof r);
+  return r;
 }
 
 static VEC_CALL void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
@@ -74,11 +79,14 @@ static VEC_CALL void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
 }
 
 static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
-  vf_store_n(p, a, 16, type, eo);
+  if (type == RMS_F32)
+    memcpy(p, &a, sizeof a);
+  else
+    vf_store_n(p, a, 16, type, eo);
 }
 
 static inline void vf_stream(void *p, vf a, rms_dtype type, int eo) {
-  vf_store_n(p, a, 16, type, eo);
+  vf_store(p, a, type, eo);
 }
 
 static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
@@ -122,10 +130,27 @@ static VEC_CALL vf vf_mul(vf a, vf b) {
   return a;
 }
 
+/* fmaf for each lane, exactly. The product is exact in f64; the sum, rounded there and again to f32, is that of fmaf
+ * unless it falls on the middle between two f32 numbers, or below the normal ones where that middle lies elsewhere:
+ * only then is fmaf called. */
 static VEC_CALL vf vf_fma(vf a, vf b, vf c) {
+  vf r;
+  double sum[16];
+  uint32_t words[32], unsure = 0;
   for (int i = 0; i < 16; i++)
-    a.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
-  return a;
+    sum[i] = (double)a.v[i] * (double)b.v[i] + (double)c.v[i];
+  for (int i = 0; i < 16; i++)
+    r.v[i] = (float)sum[i];
+  memcpy(words, sum, sizeof words);
+  for (int i = 0; i < 16; i++) {
+    uint32_t high = words[2 * i + VEC_HIGH_WORD] & 0x7fffffff, low = words[2 * i + 1 - VEC_HIGH_WORD];
+    unsure |= (low & 0x1fffffff) == 0x10000000;
+    unsure |= high - 1 < 0x38200000 - 1; /* below 2^-125, but not 0 */
+  }
+  if (unsure)
+    for (int i = 0; i < 16; i++)
+      r.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
+  return r;
 }
 
 static VEC_CALL float vf_sum(vf s) {
