@@ -248,6 +248,11 @@ static uint64_t bits_of(double value) {
   return bits;
 }
 
+/* Strides of rows that follow each other, spelled out or not; inner is 1. */
+static bool dense(int64_t outer_stride, int64_t inner_stride, int64_t cols) {
+  return (outer_stride == 0 || outer_stride == cols) && (inner_stride == 0 || inner_stride == cols);
+}
+
 int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
@@ -258,10 +263,12 @@ int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
   uint64_t unusual = modes | (uint64_t)spec->partial | (uintptr_t)spec->indices | ((uint64_t)spec->groups & ~1ull) |
                      bits_of(spec->weight_offset) | ((uint64_t)args->inner & ~1ull) | (uintptr_t)args->residual.data |
                      (uintptr_t)args->residual_out.data | (uintptr_t)args->bias | (uintptr_t)args->rstd |
-                     (uintptr_t)args->mean | (uint64_t)args->x.outer_stride | (uint64_t)args->x.inner_stride |
-                     (uint64_t)args->y.outer_stride | (uint64_t)args->y.inner_stride;
+                     (uintptr_t)args->mean;
   if (unusual || (t | w | g | (unsigned)spec->residual_dtype) > RMS_F16) return 0;
   if ((w != t && w != RMS_F32) || (g != t && g != RMS_F32)) return 0;
+  if (!dense(args->x.outer_stride, args->x.inner_stride, spec->cols) ||
+      !dense(args->y.outer_stride, args->y.inner_stride, spec->cols))
+    return 0;
   if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return 0;
   if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return 0;
   int64_t bytes = args->outer * spec->cols * size_of(spec->dtype);
