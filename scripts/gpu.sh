@@ -67,6 +67,8 @@ if has report; then
     echo
     echo "Graph replay over rotating buffers (inputs and outputs) of at least 640 MB or 1024 sets, median of 15 replays, spread: second"
     echo "lowest to second highest. GB/s of the bytes that must move; copy: the fastest plain copy with the same mix of reads and writes."
+    echo "warm: the same buffers over and over, so that they stay in L2. The library's kernels start while the one before them ends"
+    echo "(programmatic dependent launch); the copies do not."
     echo
     echo '```'
     cat "$log/bench.txt"

@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
 #pragma unroll
         for (int j = 0; j < V; j++) {
           x[j] = normalised<LAYER, true>(x[j], st);
-          out[j] = fused(out[j], u_scale, -c1);
+          out[j] = out[j] * u_scale - c1;
         }
       } else {
 #pragma unroll

@@ -83,22 +83,46 @@ static cudaError_t launch_forward(const ForwardJob &job, const Grid &grid, const
   }
 }
 
-static cudaError_t launch_fast(const ForwardJob &job, const Grid &grid, const Device &device, cudaStream_t stream) {
-  switch (job.lay.dtype) {
-  case RMS_BF16:
-    return launch_fast_of<__nv_bfloat16>(job, grid, device.multiprocessors, stream);
-  case RMS_F16:
-    return launch_fast_of<__half>(job, grid, device.multiprocessors, stream);
-  default:
-    return launch_fast_of<float>(job, grid, device.multiprocessors, stream);
-  }
+/* ---- the common case ---- */
+
+/* Rows as one sequence at one distance: sets it, in bytes. */
+static bool one_pitch(const Layout &lay, const Rows &rows, int64_t *pitch) {
+  *pitch = lay.inner > 1 ? rows.inner : rows.outer;
+  return !rows.data || lay.inner <= 1 || lay.outer <= 1 || rows.outer == rows.inner * lay.inner;
 }
 
-/* The case that the fast kernel is for. */
-static bool is_common(const ForwardJob &job) {
+/* What forward and backward ask of a call for the lean kernels. */
+static bool is_common(const Layout &lay, bool aligned) {
+  return aligned && lay.dtype != RMS_F64 && !lay.indices && lay.k == lay.width && !lay.eps_outside && !lay.before &&
+         lay.groups == 1 && lay.weight_inner == 0;
+}
+
+static bool make_lean(const Device &device, const ForwardJob &job, LeanForward *p) {
   const Layout &lay = job.lay;
-  return job.aligned && lay.dtype != RMS_F64 && !lay.indices && lay.k == lay.width && !lay.eps_outside && !lay.before &&
-         !(lay.weight_wide && lay.weight) && !(job.bias && !lay.weight) && !(lay.residual_wide && job.residual.data);
+  if (!is_common(lay, job.aligned) || !plan_lean_forward(device, lay, job.residual.data != nullptr)) return false;
+  if ((lay.weight_wide && lay.weight) || (job.bias && !lay.weight) || (lay.residual_wide && job.residual.data))
+    return false;
+  *p = {};
+  p->x = job.x.data, p->residual = job.residual.data, p->y = job.y.data, p->sum = job.residual_out.data;
+  p->weight = lay.weight, p->bias = job.bias;
+  p->rstd = static_cast<float *>(job.rstd), p->mean = static_cast<float *>(job.mean);
+  p->rows = lay.outer * lay.inner;
+  p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = lay.eps_limit;
+  p->k = (float)lay.width, p->inverse_k = 1.0f / (float)lay.width;
+  p->vectors = (int)vectors_of(lay);
+  return one_pitch(lay, job.x, &p->x_pitch) && one_pitch(lay, job.residual, &p->residual_pitch) &&
+         one_pitch(lay, job.y, &p->y_pitch) && one_pitch(lay, job.residual_out, &p->sum_pitch);
+}
+
+static cudaError_t launch_lean(const LeanForward &p, const ForwardJob &job, const Device &device, cudaStream_t stream) {
+  switch (job.lay.dtype) {
+  case RMS_BF16:
+    return launch_lean_forward_of<__nv_bfloat16>(p, job.lay.layer, device, stream);
+  case RMS_F16:
+    return launch_lean_forward_of<__half>(p, job.lay.layer, device, stream);
+  default:
+    return launch_lean_forward_of<float>(p, job.lay.layer, device, stream);
+  }
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -132,25 +156,17 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
       aligned_parameter(job.lay, job.lay.weight, weight_size) && aligned_parameter(job.lay, job.bias, weight_size);
 
   const bool split = stats_in || stats_out;
-  Plan plan = plan_fast(device, job.lay);
-  size_t shared = 0;
-  const bool fast = !split && is_common(job) && plan.tuned;
-  if (fast) {
-    shared = plan_fast_ring(device, plan, job.residual.data != nullptr, &job.stages);
-  } else {
-    plan = plan_forward(device, job.lay);
-    if (!plan.tuned || split) plan = plan_plain(job.lay);
-  }
+  LeanForward lean;
+  if (!split && make_lean(device, job, &lean)) return status_of(launch_lean(lean, job, device, stream));
+  Plan plan = plan_forward(device, job.lay);
+  if (!plan.tuned || split) plan = plan_plain(job.lay);
   job.team = plan.team;
   job.cluster = plan.cluster;
   const int teams = plan.team <= 32 ? plan.threads / plan.team : 1;
-  const int64_t step = fast ? segments : most_blocks / plan.cluster * teams; /* the fast kernel walks on by itself */
+  const int64_t step = most_blocks / plan.cluster * teams;
   for (job.first = 0; job.first < segments; job.first += step) {
     int64_t left = segments - job.first;
-    Grid grid = grid_of(plan, left < step ? left : step);
-    if (grid.blocks > most_blocks) grid.blocks = most_blocks;
-    grid.shared = shared;
-    status = status_of(fast ? launch_fast(job, grid, device, stream) : launch_forward(job, grid, plan, stream));
+    status = status_of(launch_forward(job, grid_of(plan, left < step ? left : step), plan, stream));
     if (status) return status;
   }
   return RMS_OK;
@@ -177,7 +193,41 @@ static size_t workspace_bytes(const Device &device, const Layout &lay) {
     size_t bytes = scalar_bytes(plan, sums) + sum_bytes(lay, sums);
     if (bytes > most) most = bytes;
   }
-  return most;
+  const size_t lean =
+      (size_t)(2 * plan_lean_backward(device, lay, lay.outer * lay.inner).shares * lay.width) * sizeof(float);
+  return lean > most ? lean : most;
+}
+
+static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward *p, LeanShares *plan) {
+  const Layout &lay = job.lay;
+  if (!is_common(lay, job.aligned) || !job.dx.data || job.dresidual.data || job.dresidual_out.data || job.x_wide ||
+      job.add_to_dx || !job.rstd || (lay.layer ? !job.mean : job.want_dbias))
+    return false;
+  *plan = plan_lean_backward(device, lay, lay.outer * lay.inner);
+  if (plan->cluster > 1 && job.want_dbias) return false; /* more registers than there are */
+  if (plan->shares == 0 || plan->shares * plan->cluster > most_blocks) return false;
+  *p = {};
+  p->dy = job.dy.data, p->x = job.x.data, p->dx = job.dx.data, p->weight = lay.weight;
+  p->weight_wide = lay.weight_wide;
+  p->rstd = static_cast<const float *>(job.rstd), p->mean = static_cast<const float *>(job.mean);
+  p->rows = lay.outer * lay.inner;
+  p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = lay.eps_limit;
+  p->k = (float)lay.width, p->inverse_k = 1.0f / (float)lay.width;
+  p->vectors = (int)vectors_of(lay);
+  p->want_dweight = job.want_dweight, p->want_dbias = job.want_dbias;
+  return one_pitch(lay, job.dy, &p->dy_pitch) && one_pitch(lay, job.x, &p->x_pitch) &&
+         one_pitch(lay, job.dx, &p->dx_pitch);
+}
+
+static cudaError_t launch_lean(const LeanBackward &p, const BackwardJob &job, LeanShares &plan, cudaStream_t stream) {
+  switch (job.lay.dtype) {
+  case RMS_BF16:
+    return launch_lean_backward_of<__nv_bfloat16>(p, plan, job.lay.layer, stream);
+  case RMS_F16:
+    return launch_lean_backward_of<__half>(p, plan, job.lay.layer, stream);
+  default:
+    return launch_lean_backward_of<float>(p, plan, job.lay.layer, stream);
+  }
 }
 
 static cudaError_t launch_backward(const BackwardJob &job, const Grid &grid, cudaStream_t stream, int *clusters) {
@@ -292,6 +342,19 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   Device device;
   if (!query_device(&device)) return RMS_E_DEVICE;
   if (want_workspace && args->workspace_bytes < workspace_bytes(device, job.lay)) return RMS_E_WORKSPACE;
+
+  LeanBackward lean;
+  LeanShares lean_plan;
+  if (segments > 0 && !stats_in && make_lean(device, job, &lean, &lean_plan)) {
+    lean.partial = static_cast<float *>(args->workspace);
+    cudaError_t error = launch_lean(lean, job, lean_plan, stream);
+    job.partial = args->workspace;
+    job.slices = 1;
+    job.slice_rows = lean.rows;
+    job.shares = lean_plan.shares;
+    if (error == cudaSuccess && want_sums) error = launch_finish(finish_job(spec, args, job), true, stream);
+    return status_of(error);
+  }
 
   /* Only what is there makes the residual's type count. */
   const bool wide = job.lay.residual_wide && (job.x_wide || job.dresidual.data || job.dresidual_out.data);

@@ -159,7 +159,9 @@ __device__ __forceinline__ int64_t join_team(Team &team, int threads, int cluste
     team.rank = cluster > 1 ? (int)(blockIdx.x % (unsigned)cluster) : 0;
   }
   team.pitch = threads / 32 * cluster * per_thread;
-  prepare_mailbox(team.mailbox);
+  if (cluster > 1 && threadIdx.x == 0)
+    for (int i = 0; i < 2; i++)
+      start_mailbox(team.mailbox + i);
   return segment;
 }
 

@@ -3,5 +3,4 @@
 
 namespace rms_cuda {
 template cudaError_t launch_forward_of<float>(const ForwardJob &, const Grid &, cudaStream_t);
-template cudaError_t launch_fast_of<float>(const ForwardJob &, const Grid &, int, cudaStream_t);
-} // namespace rms_cuda
+}

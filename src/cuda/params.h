@@ -12,10 +12,19 @@
 namespace rms_cuda {
 
 /* Threads that share a segment within a block, and blocks that share it. */
-enum { FORWARD_TEAM = 256, FAST_TEAM = 512, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
+enum { FORWARD_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
+
+/* Short rows: rows of a thread at a time in the forward, threads of a backward block, and how many such blocks an SM
+ * holds. */
+enum { SHORT_ROWS = 4, SHORT_THREADS = 384, SHORT_BLOCKS = 2 };
+
+/* Rows that one sum of the lean backward takes in registers, and how many such blocks of rows one team: each block adds
+ * at most two sums to shared memory, the lanes of a warp that share columns are five additions, and one rounding comes
+ * when the teams of a block are added up. No term passes more than 64 roundings. */
+enum { FLAT = 32, DEEP = 13 };
 
 /* Rows that one f32 accumulator of dweight or dbias takes before it is added to f64 sums. */
 enum { BLOCK_ROWS = 48 };
@@ -53,7 +62,21 @@ struct ForwardJob {
   int64_t first;            /* segment of block 0    */
   int team;                 /* threads that share a segment: a power of two up to 32, or a block's */
   int cluster;              /* blocks that share a segment */
-  int stages;               /* of the ring           */
+};
+
+/* A forward of the common case: the rows are as far apart as the pitches say, in bytes. */
+struct LeanForward {
+  const char *x, *residual, *weight, *bias;
+  char *y, *sum;
+  float *rstd, *mean;
+  int64_t x_pitch, residual_pitch, y_pitch, sum_pitch, rows;
+  double exact_eps;
+  float eps, k, inverse_k, offset;
+  int eps_limit;
+  int vectors;       /* of a row                                             */
+  int team, cluster; /* lanes that share a row, blocks that share a row      */
+  int shares;        /* blocks or clusters that walk the rows                */
+  int stages;        /* of the ring                                          */
 };
 
 /* What the second half of a backward needs to know of a segment. */
@@ -84,6 +107,22 @@ struct BackwardJob {
   int team, cluster, stages;
 };
 
+/* A backward of the common case: one weight for all rows, saved statistics. */
+struct LeanBackward {
+  const char *dy, *x, *weight;
+  char *dx;
+  const float *rstd, *mean;
+  float *partial; /* [dweight, dbias][share][width] */
+  int64_t dy_pitch, x_pitch, dx_pitch, rows;
+  double exact_eps;
+  float eps, k, inverse_k, offset;
+  int eps_limit;
+  int vectors; /* of a row */
+  int team, cluster, shares, stages;
+  bool late; /* a stage is asked for at the end of a row, not as soon as it is free */
+  bool weight_wide, want_dweight, want_dbias;
+};
+
 struct FinishJob {
   const void *partial;
   bool partial_is_f64;
@@ -103,9 +142,6 @@ struct Grid {
 
 /* One launch each; the return value is the runtime's. */
 template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
-/* threads and shared memory of the grid are given; the number of blocks is chosen here. */
-template <class T>
-cudaError_t launch_fast_of(const ForwardJob &job, const Grid &grid, int multiprocessors, cudaStream_t stream);
 /* With `clusters`: no launch, but the number of clusters that the device holds at once. */
 template <class T>
 cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream, int *clusters);

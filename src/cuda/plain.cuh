@@ -54,20 +54,25 @@ struct Crew {
 
 template <class Op, class R, class F>
 __device__ __forceinline__ R sum_over(const Crew &crew, int64_t vectors, F of_vector) {
-  R slot = 0;
   if (crew.lanes < 32) return butterfly<Op>(crew.lane < vectors ? of_vector(crew.lane) : (R)0, crew.lanes / 2, 1);
-  for (int64_t c = crew.warp; c * 32 < vectors; c += crew.warps) {
-    int64_t v = c * 32 + crew.lane;
-    R sum = butterfly<Op>(v < vectors ? of_vector(v) : (R)0, 16, 1);
-    if (crew.lane == (int)(c & 31)) slot = Op::of(slot, sum);
+  R total = 0;
+  for (int64_t panel = 0; panel * 1024 < vectors; panel++) {
+    R slot = 0;
+    for (int64_t c = panel * 32 + crew.warp; c < panel * 32 + 32 && c * 32 < vectors; c += crew.warps) {
+      const int64_t v = c * 32 + crew.lane;
+      R sum = butterfly<Op>(v < vectors ? of_vector(v) : (R)0, 16, 1);
+      if (crew.lane == (int)(c & 31)) slot = sum;
+    }
+    if (crew.warps > 1) {
+      __syncthreads(); /* the sum before this one has been read */
+      if (crew.lane % crew.warps == crew.warp) crew.slots[crew.lane] = (double)slot;
+      __syncthreads();
+      slot = (R)crew.slots[crew.lane];
+    }
+    slot = butterfly<Op>(slot, 16, 1);
+    total = panel == 0 ? slot : Op::of(total, slot);
   }
-  if (crew.warps > 1) {
-    __syncthreads(); /* the sum before this one has been read */
-    if (crew.lane % crew.warps == crew.warp) crew.slots[crew.lane] = (double)slot;
-    __syncthreads();
-    slot = (R)crew.slots[crew.lane];
-  }
-  return butterfly<Op>(slot, 16, 1);
+  return total;
 }
 
 __device__ __forceinline__ Crew join_crew(int team, double *slots) {
@@ -255,7 +260,7 @@ __device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place 
   const R r = quotient((R)s.r * (R)s.scale, (R)s.u_scale);
 #pragma unroll
   for (int i = 0; i < V; i++)
-    out[i] = fused(-h[i], mask >> i & 1 ? (R)s.c2 : (R)0, fused(out[i], (R)s.u_scale, -(R)s.c1)) * r;
+    out[i] = fused(-h[i], mask >> i & 1 ? (R)s.c2 : (R)0, out[i] * (R)s.u_scale - (R)s.c1) * r;
   if (job.dresidual.data) {
     R d[V];
     load_elements<T>(d, segment_at(job.dresidual, lay, at, residual_size), j, n, lay.residual_wide, job.aligned);

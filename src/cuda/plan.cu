@@ -58,27 +58,37 @@ Plan plan_forward(const Device &device, const Layout &lay) {
   return plan;
 }
 
-/* Teams of a warp or more, with a ring; smaller ones without. */
-Plan plan_fast(const Device &device, const Layout &lay) {
-  const int64_t vectors = vectors_of(lay);
-  Plan plan = {true, 4, 32, 1, 128};
-  if (vectors <= 32)
-    plan.team = power_above(divide_up(vectors, plan.per_thread));
-  else if (vectors > 32 * plan.per_thread)
-    plan_blocks(device, vectors, FAST_TEAM, &plan);
-  return plan;
+bool plan_lean_forward(const Device &device, const Layout &lay, bool residual) {
+  return vectors_of(lay) <= (device.clusters ? MAX_CLUSTER * 2048 : residual ? 2048 : 8192);
 }
 
-size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int *stages) {
-  const size_t chunks = 16 + 2 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
-  const size_t weight = (size_t)(plan.threads * plan.per_thread) * 16, stage = weight * (residual ? 2 : 1);
-  *stages = 0;
-  if (plan.team < 32) return chunks;
-  /* as deep as leaves room for the 1024 threads that an SM has registers for */
-  const size_t share = (size_t)device.shared_per_multiprocessor * (size_t)plan.threads / 1024 - 1024;
-  for (*stages = 4; *stages > 2 && *stages * stage + weight + chunks > share; --*stages)
-    continue;
-  return *stages * stage + weight + chunks;
+LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows) {
+  const int64_t vectors = vectors_of(lay);
+  LeanShares plan = {32, 1, SHORT_THREADS, 1, 0, 0};
+  if (!device.clusters || vectors > MAX_CLUSTER * 2 * BACKWARD_TEAM || rows == 0) return plan;
+  plan.shares = device.multiprocessors;
+  if (vectors <= 32) {
+    plan.team = power_above(vectors);
+    plan.shares *= SHORT_BLOCKS;
+  } else if (vectors <= 2 * BACKWARD_TEAM) {
+    plan.team = (int)divide_up(vectors, 64) * 32;
+    plan.threads = BACKWARD_TEAM / plan.team * plan.team;
+    if (!lay.layer && plan.team <= BACKWARD_TEAM / 2) plan.placed = MAX_CLUSTER;
+  } else {
+    plan.cluster = (int)divide_up(vectors, 2 * BACKWARD_TEAM);
+    plan.team = plan.threads = BACKWARD_TEAM;
+  }
+  const int64_t teams = plan.threads / plan.team;
+  plan.shares /= plan.cluster;
+  if (plan.shares < 1) plan.shares = 1;
+  /* No more than do something in every round; where a few rounds more or less count, no SM is left out. */
+  int64_t rounds = divide_up(rows, teams * plan.shares);
+  plan.shares = divide_up(rows, teams * rounds);
+  if (rounds < 64) plan.placed = 1;
+  plan.least = divide_up(rows, teams * FLAT * DEEP);
+  if (plan.shares < plan.least) plan.shares = plan.least;
+  plan.shares = divide_up(plan.shares, plan.placed) * plan.placed;
+  return plan;
 }
 
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {

@@ -25,9 +25,6 @@ struct Plan {
 
 int64_t vectors_of(const Layout &lay);
 Plan plan_forward(const Device &device, const Layout &lay);
-Plan plan_fast(const Device &device, const Layout &lay);
-/* Bytes of shared memory of a block, and the stages of its ring; 0: none. */
-size_t plan_fast_ring(const Device &device, const Plan &plan, bool residual, int *stages);
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide);
 /* The plain kernels' part: threads that share a segment. */
 Plan plan_plain(const Layout &lay);
@@ -36,6 +33,23 @@ Plan plan_plain(const Layout &lay);
 size_t plan_ring(const Device &device, const Plan &plan, const Layout &lay, bool wide, bool dresidual, int *stages);
 /* Teams of the backward kernel that the device holds at once, in blocks or clusters. */
 int64_t resident(const Device &device, const Plan &plan, bool wide);
+
+/* How the lean backward kernels share out the rows. */
+struct LeanShares {
+  int team, cluster, threads;
+  int placed;     /* blocks are launched in clusters of this size, only to spread them evenly over the device */
+  int64_t shares; /* at most; 0: these kernels are not for this device or width */
+  int64_t least;  /* so that no sum takes too many rows */
+};
+LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows);
+/* Of a forward: whether there are kernels for this width on this device. */
+bool plan_lean_forward(const Device &device, const Layout &lay, bool residual);
+
+template <class T>
+cudaError_t launch_lean_forward_of(const LeanForward &p, bool layer, const Device &device, cudaStream_t stream);
+/* Lowers the shares to what the device holds at once. */
+template <class T>
+cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream);
 
 /* Partial sums of a backward with dweight or dbias. */
 struct Sums {

@@ -5,7 +5,8 @@
  *
  *   vector   16 bytes of the data type: one chain of fma (or additions) in increasing order from zero
  *   chunk    32 vectors: l with l+16, then l+8, l+4, l+2, l+1
- *   segment  chunk c goes to slot c mod 32, each slot in increasing order; then slots l with l+16, l+8, l+4, l+2, l+1
+ *   panel    32 chunks, in the same way
+ *   segment  its panels in increasing order
  *
  * What is missing counts as zeros. A team of 2^n < 32 lanes, a warp, a block or a cluster of blocks may share a
  * segment. */
@@ -47,13 +48,11 @@ __device__ __forceinline__ void cluster_wait() {
 
 /* Blocks of a cluster exchange sums by asynchronous stores that count bytes on a barrier in the receiver's shared
  * memory: a cluster-wide barrier would wait for the rows that are still being written as well. */
-__device__ __forceinline__ void prepare_mailbox(uint64_t *mailbox) {
+__device__ __forceinline__ void start_mailbox(uint64_t *mailbox) {
 #if __CUDA_ARCH__ >= 900
-  if (threadIdx.x < 2) {
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox + threadIdx.x);
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox);
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #else
   (void)mailbox;
 #endif
@@ -149,12 +148,12 @@ template <class Op, int NV> __device__ __forceinline__ void publish_chunks(const
 }
 
 template <class Op> __device__ __forceinline__ float gather_chunks(const Team &team, const float *chunk) {
-  int lane = threadIdx.x & 31;
-  float slot = lane < team.pitch ? chunk[lane] : 0.0f;
+  const int lane = (int)threadIdx.x & 31;
+  float sum = butterfly<Op>(lane < team.pitch ? chunk[lane] : 0.0f, 16, 1);
 #pragma unroll 1
-  for (int c = lane + 32; c < team.pitch; c += 32)
-    slot = Op::of(slot, chunk[c]);
-  return butterfly<Op>(slot, 16, 1);
+  for (int panel = 32; panel < team.pitch; panel += 32)
+    sum = Op::of(sum, butterfly<Op>(panel + lane < team.pitch ? chunk[panel + lane] : 0.0f, 16, 1));
+  return sum;
 }
 
 /* The chunk sums of all threads, `buffers` numbers a chunk, are there. */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which kernel a backward of the common case takes, and how its rows are shared out: a matter of the width, the number
+ * of rows and the device. Included by one small file per type. */
+#ifndef RMS_CUDA_LEAN_BACKWARD_LAUNCH_CUH
+#define RMS_CUDA_LEAN_BACKWARD_LAUNCH_CUH
+
+#include "launch.cuh"
+#include "plan.h"
+#include "short_backward.cuh"
+
+namespace rms_cuda {
+
+typedef void (*BackwardKernel)(const LeanBackward);
+
+template <class T, bool LAYER, bool DBIAS>
+cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream_t stream) {
+  p.team = plan.team, p.cluster = plan.cluster, p.shares = (int)plan.shares;
+  Grid grid = {plan.shares, plan.threads, 0};
+  if (p.vectors <= 32) return launch(short_backward_kernel<T, LAYER, DBIAS>, p, grid, 1, true, stream);
+  BackwardKernel kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, false>;
+  if constexpr (!DBIAS) {
+    if (plan.cluster > 1) kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, true>;
+  }
+  /* More rows on their way than the memory can keep in order are slower than fewer; LayerNorm, with more to do for
+   * each row, asks for them more slowly. */
+  p.stages = LAYER || plan.cluster > 2 ? 3 : 2;
+  p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4;
+  grid.shared =
+      (size_t)backward_shared<2, vector_of<T>, LAYER, DBIAS, 1>(plan.threads, plan.team, p.stages, plan.cluster).total;
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid.shared);
+  const int cluster = plan.cluster * plan.placed; /* one of them is 1 */
+  if (error == cudaSuccess && cluster > 1) {
+    int clusters = 0;
+    error = active_clusters(kernel, grid, cluster, &clusters);
+    const int64_t most = (int64_t)clusters * plan.placed;
+    if (plan.shares > most) plan.shares = most > plan.least ? most : plan.shares;
+  }
+  if (error != cudaSuccess) return error;
+  p.shares = (int)plan.shares;
+  grid.blocks = plan.shares * plan.cluster;
+  return launch(kernel, p, grid, cluster, true, stream);
+}
+
+template <class T>
+cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream) {
+  if (!layer) return launch_lean_backward_as<T, false, false>(p, plan, stream);
+  return p.want_dbias ? launch_lean_backward_as<T, true, true>(p, plan, stream)
+                      : launch_lean_backward_as<T, true, false>(p, plan, stream);
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward of the common case (lean_backward.cuh) for rows of at most 32 vectors: `team` lanes share a row, each has
+ * one vector of it, and loads that of its next row before it works on this one. */
+#ifndef RMS_CUDA_SHORT_BACKWARD_CUH
+#define RMS_CUDA_SHORT_BACKWARD_CUH
+
+#include "lean_backward.cuh"
+
+namespace rms_cuda {
+
+/* Sums over the `team` lanes of ROWS rows at once. */
+template <class Op, int ROWS> __device__ __forceinline__ void over_lanes(float (&a)[ROWS], int team) {
+#pragma unroll
+  for (int o = 16; o >= 1; o /= 2)
+    if (o < team) {
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+        a[r] = Op::of(a[r], __shfl_xor_sync(whole_warp, a[r], o));
+    }
+}
+
+/* One row of each team of the warp, scaled where it has to be. */
+template <class T, bool LAYER, bool DBIAS>
+__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first,
+                                             const float (&g)[vector_of<T>], ColumnSums<1, vector_of<T>> &dweight,
+                                             ColumnSums<1, vector_of<T>> &dbias) {
+  constexpr int V = vector_of<T>;
+  const bool active = row < p.rows, here = active && first < p.vectors;
+  RowFactors f = {0, 1, 1, 1, 0, 0, 0};
+  Packed<T, V> in;
+  float x[V], d[V], u[V], h[V];
+  clear(in);
+  if (here) load_vector<true, true>(in, p.x + row * p.x_pitch + first * 16, V);
+  unpack(in, x);
+  clear(in);
+  if (here) load_vector<true, true>(in, p.dy + row * p.dy_pitch + first * 16, V);
+  unpack(in, d);
+  if (active) {
+    f.r = p.rstd[row];
+    if (LAYER) f.mean = p.mean[row];
+  }
+  auto total = [&](float a) -> float {
+    float v[1] = {a};
+    over_lanes<Add>(v, p.team);
+    return v[0];
+  };
+  auto largest = [&](const float(&of)[V]) -> float {
+    float v[1] = {0};
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      v[0] = Max::of(v[0], size_for_scale(of[j]));
+    over_lanes<Max>(v, p.team);
+    return v[0];
+  };
+  Statistic<float> st = {0, 0, 0, 0, 1};
+#pragma unroll 1
+  for (bool again = false;; again = true) {
+    float a = 0, b = 0;
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      b += x[j] * st.scale;
+    st.mean = LAYER ? quotient(total(b), p.k) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      float e = fused(x[j], st.scale, -st.mean);
+      a = fused(e, e, a);
+    }
+    st.sum = total(first < p.vectors ? a : 0.0f);
+    float scale = scale_for(largest(x), p.eps_limit);
+    if (again) break;
+    if (!in_range(st.sum)) st.scale = scale;
+  }
+  if (!trusted(f.r)) {
+    float eps = st.scale == 1.0f ? p.eps : (float)(p.exact_eps * (double)st.scale * (double)st.scale);
+    float root = square_root(quotient(st.sum, p.k) + eps);
+    f.mean = st.mean, f.scale = st.scale, f.r = root == 0 ? 0.0f : quotient(1.0f, root);
+  }
+  float2 sum;
+#pragma unroll 1
+  for (bool again = false;; again = true) {
+    float a = 0, b = 0;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      h[j] = fused(x[j], f.scale, -f.mean) * f.r;
+      u[j] = d[j] * g[j];
+    }
+    float scale = scale_for(largest(u), Range<float>::highest);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      u[j] *= f.u_scale;
+      a = fused(u[j], h[j], a);
+      b += u[j];
+    }
+    sum = make_float2(total(a), total(b));
+    if (again) break;
+    if (!trusted_dot(sum.x) || (LAYER && !trusted_dot(sum.y))) f.u_scale = scale;
+  }
+  f.c2 = quotient(sum.x, p.k);
+  f.c1 = LAYER ? quotient(sum.y, p.k) : 0.0f;
+  f.out = quotient(f.r * f.scale, f.u_scale);
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    dweight.sum[0][j] = fused(d[j], h[j], dweight.sum[0][j]);
+    if (DBIAS) dbias.sum[0][j] += d[j];
+    u[j] = fused(-h[j], f.c2, u[j] - f.c1) * f.out;
+  }
+  pack(in, u);
+  if (here) store_vector<true>(p.dx + row * p.dx_pitch + first * 16, in, V);
+}
+
+/* What a lane has of a row. */
+template <class T, bool LAYER> struct Piece {
+  Packed<T, vector_of<T>> x[1], dy[1];
+  float r, mean;
+
+  __device__ __forceinline__ void fetch(const LeanBackward &p, int64_t row, int first) {
+    clear(x[0]), clear(dy[0]);
+    r = 1, mean = 0;
+    if (row >= p.rows) return;
+    if (first < p.vectors) {
+      load_vector<true, true>(x[0], p.x + row * p.x_pitch + first * 16, vector_of<T>);
+      load_vector<true, true>(dy[0], p.dy + row * p.dy_pitch + first * 16, vector_of<T>);
+    }
+    r = p.rstd[row];
+    if (LAYER) mean = p.mean[row];
+  }
+};
+
+/* The sums of a block: of the lanes of a warp that have the same columns, then of its warps. */
+template <int V>
+__device__ __forceinline__ void write_lanes(float *to, ColumnSums<1, V> &sums, float4 *cells, bool flushed, int team,
+                                            int vectors) {
+  const int lane = (int)threadIdx.x & 31;
+  sums.flush(cells + threadIdx.x, SHORT_THREADS, flushed);
+#pragma unroll
+  for (int c = 0; c < V / 4; c++) {
+    const float4 s = cells[c * SHORT_THREADS + threadIdx.x];
+    sums.sum[0][4 * c] = s.x, sums.sum[0][4 * c + 1] = s.y, sums.sum[0][4 * c + 2] = s.z, sums.sum[0][4 * c + 3] = s.w;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < V; j++)
+#pragma unroll
+    for (int o = 16; o >= 1; o /= 2)
+      if (o >= team) sums.sum[0][j] += __shfl_xor_sync(whole_warp, sums.sum[0][j], o);
+  if (lane < team) sums.flush(cells + (int)threadIdx.x / 32 * team + lane, SHORT_THREADS, false);
+  __syncthreads();
+  write_columns<1, V / 4>(to, cells, team, SHORT_THREADS / 32, vectors);
+}
+
+template <class T> constexpr bool is_half = false;
+template <> constexpr bool is_half<__half> = true;
+
+/* Blocks of an SM: as many as there are registers for; f16 takes more of them than bf16. */
+template <class T, bool LAYER, bool DBIAS>
+constexpr int short_backward_blocks = DBIAS || (LAYER && is_half<T>) ? 1 : SHORT_BLOCKS;
+
+template <class T, bool LAYER, bool DBIAS>
+__global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER, DBIAS>)
+    short_backward_kernel(const __grid_constant__ LeanBackward p) {
+  constexpr int V = vector_of<T>, Q = V / 4;
+  __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * SHORT_THREADS];
+  __shared__ unsigned odd[SHORT_THREADS / 32][DEEP]; /* turns of a warp with rows out of range: they come last */
+  const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
+  const int64_t stride = (int64_t)p.shares * teams;
+  float4 *deep = cells + threadIdx.x;
+  Piece<T, LAYER> next;
+  float g[V];
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    g[j] = 1;
+  if (threadIdx.x % 32 < DEEP) odd[threadIdx.x / 32][threadIdx.x % 32] = 0;
+  __syncwarp();
+  wait_for_previous();
+  int64_t row = (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team;
+  next.fetch(p, row, first);
+  if (p.weight && first < p.vectors) {
+    load_parameter<true, T>(g, p.weight, first * V, V, p.weight_wide);
+    if (p.offset != 0) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        g[j] += p.offset;
+    }
+  }
+  ColumnSums<1, V> dweight, dbias;
+  dweight.clear();
+  dbias.clear();
+  int turn = 0;
+#pragma unroll 1
+  for (int64_t base = (int64_t)blockIdx.x * teams; base < p.rows; base += stride, row += stride, turn++) {
+    Piece<T, LAYER> now = next;
+    if (base + stride < p.rows) next.fetch(p, row + stride, first);
+    float h[V], u[V], a[1] = {0}, b[1] = {0};
+    unpack(now.x[0], h);
+    unpack(now.dy[0], u);
+    normalise<LAYER>(h, now.r, now.mean);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      u[j] *= g[j];
+      a[0] = fused(u[j], h[j], a[0]);
+      if (LAYER) b[0] += u[j];
+    }
+    keep_packed(now.dy);
+    over_lanes<Add>(a, p.team);
+    if (LAYER) over_lanes<Add>(b, p.team);
+    const bool good = row >= p.rows || (trusted(now.r) && trusted_dot(a[0]) && (!LAYER || trusted_dot(b[0])));
+    if (__builtin_expect(__all_sync(whole_warp, good), 1)) {
+      const float c2 = divided(a[0], p.k, p.inverse_k), c1 = LAYER ? divided(b[0], p.k, p.inverse_k) : 0.0f;
+      float d[V];
+      unpack(now.dy[0], d);
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        dweight.sum[0][j] = fused(d[j], h[j], dweight.sum[0][j]);
+        if (DBIAS) dbias.sum[0][j] += d[j];
+        u[j] = fused(-h[j], c2, LAYER ? u[j] - c1 : u[j]) * now.r;
+      }
+      Packed<T, V> packed;
+      pack(packed, u);
+      if (first < p.vectors && row < p.rows) store_vector<true>(p.dx + row * p.dx_pitch + first * 16, packed, V);
+    } else if (threadIdx.x % 32 == 0) {
+      odd[threadIdx.x / 32][turn / 32] |= 1u << turn % 32;
+    }
+    if (turn % FLAT == FLAT - 1) {
+      dweight.flush(deep, SHORT_THREADS, turn >= FLAT);
+      if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turn >= FLAT);
+    }
+  }
+  bool flushed = turn >= FLAT;
+  __syncwarp();
+#pragma unroll 1
+  for (int block = 0; block * FLAT < turn; block++) {
+    unsigned turns = odd[threadIdx.x / 32][block];
+    if (__builtin_expect(turns == 0, 1)) continue;
+    dweight.flush(deep, SHORT_THREADS, flushed);
+    if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, flushed);
+    flushed = true;
+#pragma unroll 1
+    for (; turns != 0; turns &= turns - 1)
+      scaled_lanes<T, LAYER, DBIAS>(p,
+                                    (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team +
+                                        (block * FLAT + __ffs((int)turns) - 1) * stride,
+                                    first, g, dweight, dbias);
+  }
+  let_next_start();
+  const int64_t width = (int64_t)p.vectors * V;
+  float *to = p.partial + blockIdx.x * width;
+  if (p.want_dweight) {
+    write_lanes(to, dweight, cells, flushed, p.team, p.vectors);
+    to += p.shares * width;
+  }
+  if (DBIAS && p.want_dbias) write_lanes(to, dbias, cells + Q * SHORT_THREADS, flushed, p.team, p.vectors);
+}
+
+} // namespace rms_cuda
+
+#endif
