@@ -58,14 +58,19 @@ Plan plan_forward(const Device &device, const Layout &lay) {
   return plan;
 }
 
+/* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
+static bool has_rings(const Device &device) {
+  return device.clusters && device.shared_per_block >= 220 * 1024;
+}
+
 bool plan_lean_forward(const Device &device, const Layout &lay, bool residual) {
-  return vectors_of(lay) <= (device.clusters ? MAX_CLUSTER * 2048 : residual ? 2048 : 8192);
+  return vectors_of(lay) <= (has_rings(device) ? MAX_CLUSTER * 2048 : residual ? 2048 : 8192);
 }
 
 LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows) {
   const int64_t vectors = vectors_of(lay);
   LeanShares plan = {32, 1, SHORT_THREADS, 1, 0, 0};
-  if (!device.clusters || vectors > MAX_CLUSTER * 2 * BACKWARD_TEAM || rows == 0) return plan;
+  if (!has_rings(device) || vectors > MAX_CLUSTER * 2 * BACKWARD_TEAM || rows == 0) return plan;
   plan.shares = device.multiprocessors;
   if (vectors <= 32) {
     plan.team = power_above(vectors);
