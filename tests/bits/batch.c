@@ -82,7 +82,8 @@ static void short_rows(void) {
   static const int64_t cols[] = {1, 16, 33, 64, 128, 300}, shapes[][2] = {{1, 1}, {7, 3}, {19, 1}, {3, 11}, {211, 5}};
   static const t_layout layouts[] = {{.stream_bytes = INT64_MAX},
                                      {.outer_gap = 3, .inner_gap = 2, .stream_bytes = INT64_MAX},
-                                     {.inner_major = 1, .stream_bytes = INT64_MAX}};
+                                     {.inner_major = 1, .stream_bytes = INT64_MAX},
+                                     {.flush = T_FLUSH_START, .stream_bytes = 0}};
   t_isas isas = t_usable_isas();
   for (int isa = 0; isa < isas.count; isa++) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));

@@ -129,7 +129,7 @@ INLINE K(strip) K(open_strip)(const rms_forward_job *job, const rms_cursor *at, 
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
-         !job->rstd && !job->mean && !job->stream_y && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
+         !job->rstd && !job->mean && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
 /* As many segments as fit in the room, at least one, at most a batch. */

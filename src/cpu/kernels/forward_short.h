@@ -9,7 +9,7 @@
  * - a call of a single row: straight from the arguments, without a job.
  */
 
-enum { K(BATCH) = 8, K(BATCH_BYTES) = 8192, K(SHORT_BYTES) = 2048 };
+enum { K(BATCH) = 8, K(BATCH_BYTES) = 8192, K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
 
 /* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
 INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
@@ -80,49 +80,70 @@ NOINLINE bool K(measure_batch)(REAL *r, const char *x, int64_t step, int count, 
   return K(finish_batch)(r, sum, (REAL)k, eps);
 }
 
-INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n) {
+INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n, bool stream) {
   VEC h = V(mul)(K(load)(x, j, n, false), r);
-  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), false);
+  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), stream);
 }
 
-INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int64_t j) {
-  K(short_vector)(y, x, gain, r, j, LANES);
-  K(short_vector)(y, x, gain, r, j + LANES, LANES);
-  K(short_vector)(y, x, gain, r, j + 2 * LANES, LANES);
-  K(short_vector)(y, x, gain, r, j + 3 * LANES, LANES);
+INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, bool stream) {
+  K(short_vector)(y, x, gain, r, j, LANES, stream);
+  K(short_vector)(y, x, gain, r, j + LANES, LANES, stream);
+  K(short_vector)(y, x, gain, r, j + 2 * LANES, LANES, stream);
+  K(short_vector)(y, x, gain, r, j + 3 * LANES, LANES, stream);
 }
 
-NOINLINE void K(write_rest)(char *y, const char *x, const REAL *gain, REAL r_, int64_t width) {
+INLINE void K(write_rest)(char *y, const char *x, const REAL *gain, REAL r_, int64_t width, bool stream) {
   VEC r = V(set)(r_);
   int64_t j = 0;
   for (; j + K(BLOCK) <= width; j += K(BLOCK))
-    K(short_block)(y, x, gain, r, j);
+    K(short_block)(y, x, gain, r, j, stream);
   for (; j + LANES <= width; j += LANES)
-    K(short_vector)(y, x, gain, r, j, LANES);
-  if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j));
+    K(short_vector)(y, x, gain, r, j, LANES, stream);
+  if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j), stream);
 }
 
-NOINLINE void K(write_batch)(const K(batch) * batch, int64_t width) {
+NOINLINE void K(write_rest_plain)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
+  K(write_rest)(y, x, gain, r, width, false);
+}
+
+NOINLINE void K(write_rest_stream)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
+  K(write_rest)(y, x, gain, r, width, true);
+}
+
+INLINE void K(write_rows)(const K(batch) * batch, int64_t width, bool stream) {
   const char *x = batch->x;
   char *y = batch->y;
   const REAL *gain = batch->gain, *r = batch->r, *end = r + batch->count;
   int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step;
   for (; r < end; r++, x += x_step, y += y_step, gain += gain_step) {
     if (width == K(BLOCK)) {
-      K(short_block)(y, x, gain, V(set)(*r), 0);
+      K(short_block)(y, x, gain, V(set)(*r), 0, stream);
     } else if (width == 2 * K(BLOCK)) {
       VEC each = V(set)(*r);
-      K(short_block)(y, x, gain, each, 0);
-      K(short_block)(y, x, gain, each, K(BLOCK));
+      K(short_block)(y, x, gain, each, 0, stream);
+      K(short_block)(y, x, gain, each, K(BLOCK), stream);
+    } else if (stream) {
+      K(write_rest_stream)(y, x, gain, *r, width);
     } else {
-      K(write_rest)(y, x, gain, *r, width);
+      K(write_rest_plain)(y, x, gain, *r, width);
     }
   }
 }
 
+NOINLINE void K(write_batch)(const K(batch) * batch, int64_t width) {
+  K(write_rows)(batch, width, false);
+}
+
+NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
+  K(write_rows)(batch, width, true);
+}
+
 static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
   if (__builtin_expect(batch->calm, 1)) {
-    K(write_batch)(batch, job->lay.width);
+    if (job->stream_y)
+      K(write_batch_stream)(batch, job->lay.width);
+    else
+      K(write_batch)(batch, job->lay.width);
     return;
   }
   rms_cursor at = rms_cursor_at(&job->lay, batch->first);
