@@ -10,8 +10,8 @@
  * A segment whose r or sums leave a safe range is done again by backward_slow, with x and dy scaled by exact powers of
  * two.
  *
- * `common` is the job of nearly every model: a weight, one rounding, dx and dweight (LayerNorm: and dbias), nothing
- * added. */
+ * `common` is the job of nearly every model: one rounding, the whole segment in the statistic, nothing added, and dx
+ * with dweight (LayerNorm: and dbias) or, `sums` being false, alone. */
 
 enum { K(STRIP) = 4096 / sizeof(REAL) };
 
@@ -30,7 +30,7 @@ typedef struct {
 
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
   VEC u = dy;
-  if (common) return V(mul)(u, K(load_gain)(s->gain, j, n));
+  if (common) return s->gain ? V(mul)(u, K(load_gain)(s->gain, j, n)) : u;
   if (scaled && !s->before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
   if (s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
   if (s->before) u = V(round)(u, T);
@@ -84,9 +84,9 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool 
       int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
       at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
       at.dy = K(pad)(dy, s->dy + j * T_SIZE, left, T_SIZE);
-      if (common)
+      if (common && s->gain)
         at.gain = (const REAL *)(const void *)K(pad)(w, (const char *)(s->gain + j), K(gain_left)(left), sizeof(REAL));
-      else if (s->weight)
+      else if (!common && s->weight)
         at.weight = K(pad)(w, s->weight + j * w_size, left, w_size);
       from = 0;
     }
@@ -165,7 +165,7 @@ typedef struct {
 } K(gradient_constants);
 
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, REAL c, int64_t j, int n, int64_t *next,
-                               bool layer, bool scaled, bool common, bool stream) {
+                               bool layer, bool scaled, bool common, bool sums, bool stream) {
   VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, scaled, common), h, dx;
   VEC v = K(load_source)(&s->x, j, n, false, scaled);
   if (layer) {
@@ -185,13 +185,13 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, R
   else if (s->dx)
     K(put)(s->dx, j, n, dx, false, stream);
   if (!common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (common || s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, common));
-  if (common ? layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
+  if (common ? sums : s->dweight != NULL) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, common));
+  if (common ? sums && layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
 }
 
 /* Elements from..to-1; `from` is a whole number of vectors. */
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, int64_t from, int64_t to,
-                              bool layer, bool scaled, bool common, bool stream) {
+                              bool layer, bool scaled, bool common, bool sums, bool stream) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
   if (common) s.x.x_is_f32 = false;
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.c), V(set)(co.a), V(set)(co.b)};
@@ -201,27 +201,39 @@ INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coef
       vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
       vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
     }
-    K(gradient_vector)(&s, k, co.c, j, LANES, &next, layer, scaled, common, stream);
+    K(gradient_vector)(&s, k, co.c, j, LANES, &next, layer, scaled, common, sums, stream);
   }
-  if (j < to) K(gradient_vector)(&s, k, co.c, j, (int)(to - j), &next, layer, scaled, common, stream);
+  if (j < to) K(gradient_vector)(&s, k, co.c, j, (int)(to - j), &next, layer, scaled, common, sums, stream);
 }
 
 NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, false, false, true, false);
+  K(write_gradient)(s, st, co, from, to, false, false, true, true, false);
 }
 
 NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from,
                                   int64_t to) {
-  K(write_gradient)(s, st, co, from, to, false, false, true, true);
+  K(write_gradient)(s, st, co, from, to, false, false, true, true, true);
 }
 
 NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, true, false, true, s->stream_dx);
+  K(write_gradient)(s, st, co, from, to, true, false, true, true, s->stream_dx);
+}
+
+NOINLINE void K(write_rms_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
+  K(write_gradient)(s, st, co, from, to, false, false, true, false, s->stream_dx);
+}
+
+NOINLINE void K(write_layer_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
+  K(write_gradient)(s, st, co, from, to, true, false, true, false, s->stream_dx);
 }
 
 INLINE void K(write_common)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer, int64_t from,
                             int64_t to) {
-  if (layer)
+  if (!s->dweight && layer)
+    K(write_layer_dx)(s, st, co, from, to);
+  else if (!s->dweight)
+    K(write_rms_dx)(s, st, co, from, to);
+  else if (layer)
     K(write_layer)(s, st, co, from, to);
   else if (s->stream_dx)
     K(write_rms_stream)(s, st, co, from, to);
@@ -230,11 +242,11 @@ INLINE void K(write_common)(const K(gradient) * s, K(statistic) st, K(coefficien
 }
 
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, layer, false, false, s->stream_dx);
+  K(write_gradient)(s, st, co, 0, s->width, layer, false, false, false, s->stream_dx);
 }
 
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, layer, true, false, s->stream_dx);
+  K(write_gradient)(s, st, co, 0, s->width, layer, true, false, false, s->stream_dx);
 }
 
 INLINE bool K(calm_r)(K(statistic) st) {
@@ -367,9 +379,10 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
 
 static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_sums *sums) {
   const rms_layout *lay = &job->lay;
-  return lay->weight && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data && !job->dresidual_out.data &&
-         !job->add_to_dx && job->dx.data && sums->dweight_block &&
-         (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER) && lay->k == lay->width && !lay->indices &&
+  bool alone = !sums->dweight_block && !sums->dbias_block;
+  bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
+  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k == lay->width && !lay->indices &&
          !job->x_is_f32;
 }
 
@@ -440,7 +453,7 @@ static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, c
     for (int64_t b = 0; b < n; b++) {
       K(gradient) *s = &m[b].s;
       K(open_gradient)(job, sums, &at, s);
-      if (common) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
+      if (common && gains.gain) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
       rms_cursor_next(&at, lay);
       if (job->fetch_ahead && group == 1 && i + 1 < last) {
         s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
