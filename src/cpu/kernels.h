@@ -39,10 +39,10 @@ typedef struct {
   rms_rows x, residual, y, residual_out;
   const char *bias;
   void *rstd, *mean;
-  const rms_stat *stats_in;       /* forward: given statistics; NULL: they are computed */
-  rms_stat *stats_out;            /* stats: where they go                               */
-  bool fetch_ahead;               /* the data is past the caches: fetch the next row early */
-  bool in_groups;                 /* ... or, where it can, read and write in long turns: kernels/forward_fast.h */
+  const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
+  rms_stat *stats_out;      /* stats: where they go                               */
+  bool fetch_ahead;         /* fetch the next row early: the data is past the caches (backward: the second level) */
+  bool in_groups;           /* ... or, where it can, read and write in long turns: kernels/forward_fast.h */
   bool stream_y, stream_residual; /* write past the caches                        */
 } rms_forward_job;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fifth part of the kernel template: the backward pass of a segment, in two sweeps. The first forms the row sums, the
+ * Sixth part of the kernel template: the backward pass of a segment, in two sweeps. The first forms the row sums, the
  * second writes dx and adds to the column sums of dweight and dbias.
  *
  *   u = dy*g                       (before-weight rounding: u = T(dy*g))
@@ -250,7 +250,7 @@ NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coeffici
 }
 
 INLINE bool K(calm_r)(K(statistic) st) {
-  return st.e == 0 && st.r >= R_LEAST && st.r <= R_MOST;
+  return st.e == 0 && st.r >= R_LEAST && st.r <= R_MOST && st.mean == st.mean;
 }
 
 INLINE bool K(calm_sums)(K(row_sums) s) {

@@ -223,7 +223,8 @@ static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int
   if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->stats_in && lay->k > 0 &&
       K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
     int64_t batch = K(batch_of)(job);
-    if (last - first > 1 && lay->width * T_SIZE <= K(SHORT_BYTES) && K(is_short_rms)(job, &gains))
+    int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);
+    if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short_rms)(job, &gains))
       K(forward_short)(job, gains.gain, gains.inner, first, last);
     else
       K(forward_batches)(job, &gains, batch, first, last);
