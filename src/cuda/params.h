@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the entry points (entry.cpp) hand to the kernels: jobs that are already checked, with strides in bytes. A
+ * What the entry points (entry.cu) hand to the kernels: jobs that are already checked, with strides in bytes. A
  * segment is one group of one row; segment s belongs to row s / groups, row r to outer index r / inner. */
 #ifndef RMS_CUDA_PARAMS_H
 #define RMS_CUDA_PARAMS_H

@@ -16,7 +16,7 @@ bool query_device(Device *device) {
     (void)cudaGetLastError();
     return false;
   }
-  device->clusters = major >= 9;
+  device->clusters = major >= 9 && RMS_CUDA_HOPPER;
   return major >= 8;
 }
 
