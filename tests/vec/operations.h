@@ -233,6 +233,27 @@ static void check_arithmetic(void) {
   }
 }
 
+/* Sums that lie beside the middle between two f32 numbers by less than an f64 can show, in the normal range and below
+ * it: rounded to f64 first they would end on the wrong side. */
+static void check_fma_middles(void) {
+  for (int k = 0; k < 32; k++) {
+    float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
+    int below = k >= 16;
+    for (int i = 0; i < F32_LANES; i++) {
+      float side = i & 1 ? -0x1p-23f : 0x1p-23f, sign = i & 2 ? -1.0f : 1.0f, scale = ldexpf(1, 7 * (k % 16) - 50);
+      int odd = i & 4;
+      a[i] = sign * (1 + side) * (below ? 0x1p-75f : 0x1p-24f * scale);
+      b[i] = (1 - side) * (below ? 0x1p-75f : 1.0f);
+      c[i] = sign * (below ? 0x1p-127f + (odd ? 0x1p-149f : 0) : (odd ? 1 + 0x1p-23f : 1) * scale);
+      if (k & 1) b[i] = -b[i];
+      want[i] = fmaf(a[i], b[i], c[i]);
+    }
+    vf_store(have, vf_fma(vf_load(a, RMS_F32, 0), vf_load(b, RMS_F32, 0), vf_load(c, RMS_F32, 0)), RMS_F32, 0);
+    t_context("fma middles k=%d", k);
+    T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
+  }
+}
+
 static void check_first_and_sum(void) {
   for (int eo = 0; eo < 2; eo++)
     for (int64_t k = 0; k < 500; k++) {
@@ -351,6 +372,7 @@ static void check_every_operation(void) {
     check_nans(types[t]);
   }
   check_arithmetic();
+  check_fma_middles();
   check_first_and_sum();
   check_f64_memory(&g);
   check_f64_arithmetic();
