@@ -54,10 +54,9 @@ static int64_t default_threshold(void) {
 #ifdef _SC_LEVEL3_CACHE_SIZE
   cache = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-  /* Unknown: a common size. Virtual machines may report the cache of a whole socket, which no single caller has. */
-  const int64_t usual = 32 << 20, most = 64 << 20;
-  if (cache <= 0) cache = usual;
-  return cache < most ? cache : most;
+  /* What is reported may be the cache of a whole socket (320 MB where a core has 32), which no single caller has. */
+  const int64_t most = 32 << 20;
+  return cache > 0 && cache < most ? cache : most;
 }
 
 int64_t rms_stream_threshold(void) {
