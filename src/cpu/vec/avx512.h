@@ -208,16 +208,7 @@ static inline double vd_sum(vd s) {
   return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 
-static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  (void)eo;
-  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
-}
-
-static inline void vd_sum8(double *sums, const vd *v, int eo) {
-  (void)eo;
-  for (int i = 0; i < 8; i++)
-    sums[i] = vd_sum(v[i]);
-}
+#include "sums.h"
 
 /* always_inline: gcc takes the plain function for one without effect and drops the call. */
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {

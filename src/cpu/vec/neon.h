@@ -243,16 +243,7 @@ static inline double vd_sum(vd s) {
   return vgetq_lane_f64(pair, 0) + vgetq_lane_f64(pair, 1);
 }
 
-static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  (void)eo;
-  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
-}
-
-static inline void vd_sum8(double *sums, const vd *v, int eo) {
-  (void)eo;
-  for (int i = 0; i < 8; i++)
-    sums[i] = vd_sum(v[i]);
-}
+#include "sums.h"
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);

@@ -266,16 +266,7 @@ static VEC_CALL double vd_sum(vd s) {
   return s.v[0];
 }
 
-static VEC_CALL double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
-  (void)eo;
-  return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
-}
-
-static inline void vd_sum8(double *sums, const vd *v, int eo) {
-  (void)eo;
-  for (int i = 0; i < 8; i++)
-    sums[i] = vd_sum(v[i]);
-}
+#include "sums.h"
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;
