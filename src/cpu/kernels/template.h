@@ -7,6 +7,7 @@
 #include "forward_short.h"
 #include "forward_fast.h"
 #include "backward.h"
+#include "backward_rows.h"
 #undef T
 #undef T_NAME
 #undef T_IS_F64

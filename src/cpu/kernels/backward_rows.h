@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Seventh part of the kernel template: the backward pass over the segments of a job. Opens each one, takes or forms its
+ * statistic, hands it to the sweeps of backward.h, alone or in groups, and empties the blocks of column sums. */
+
+enum { K(STRIP) = 4096 / sizeof(REAL) }; /* columns that a group finishes together */
+
+INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
+  const rms_layout *lay = &job->lay;
+  if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
+  if (job->rstd && lay->eps_place == RMS_EPS_INSIDE) {
+    K(statistic) st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0};
+    return st;
+  }
+  return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
+}
+
+INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums *sums, const rms_cursor *at,
+                             K(gradient) * s) {
+  const rms_layout *lay = &job->lay;
+  int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
+  int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
+  int64_t piece = ((lay->per_inner ? at->inner * lay->groups : 0) + at->group) * job->pitch;
+  s->x.x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE);
+  s->x.residual = NULL;
+  s->x.x_is_f32 = job->x_is_f32;
+  s->x.residual_is_f32 = false;
+  s->x.up1 = s->x.up2 = 1;
+  s->dy = rms_segment(&job->dy, at, lay, T_SIZE);
+  s->weight = lay->weight ? lay->weight + weight_at : NULL;
+  s->dresidual = job->dresidual.data ? rms_segment(&job->dresidual, at, lay, residual_size) : NULL;
+  s->dx = job->dx.data ? rms_segment(&job->dx, at, lay, T_SIZE) : NULL;
+  s->dresidual_out = job->dresidual_out.data ? rms_segment(&job->dresidual_out, at, lay, residual_size) : NULL;
+  s->gain = NULL;
+  s->dweight = sums && sums->dweight_block ? (REAL *)sums->dweight_block + piece : NULL;
+  s->dbias = sums && sums->dbias_block ? (REAL *)sums->dbias_block + piece : NULL;
+  s->indices = lay->indices;
+  s->width = lay->width;
+  s->k = lay->k;
+  s->ahead_x = s->ahead_dy = 0;
+  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->weight_is_f32 = lay->weight_is_f32;
+  s->residual_is_f32 = lay->residual_is_f32;
+  s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->add_to_dx = job->add_to_dx;
+  s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
+  for (int i = 0; i < 4; i++)
+    s->down[i] = 1;
+  s->stream_dx = job->stream_dx;
+  s->stream_residual = job->stream_residual;
+}
+
+static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_sums *sums) {
+  const rms_layout *lay = &job->lay;
+  bool alone = !sums->dweight_block && !sums->dbias_block;
+  bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
+  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k == lay->width && !lay->indices &&
+         !job->x_is_f32;
+}
+
+/* total += block in element order, or total = block for the first one; then block = 0. */
+static void K(flush_block)(double *total, REAL *block, int64_t count, bool first) {
+  for (int64_t j = 0; j < count; j += LANES) {
+    REAL ordered[LANES];
+    V(store)(ordered, V(load)(block + j, REAL_TYPE, 0), REAL_TYPE, EO);
+    V(store)(block + j, V(set)(0), REAL_TYPE, 0);
+    for (int i = 0; i < LANES; i += 8) {
+      vd old = first ? vd_set(0) : vd_load(total + j + i, RMS_F64, 0);
+      vd_store(total + j + i, vd_add(old, vd_load(ordered + i, REAL_TYPE, 0)), RMS_F64, 0);
+    }
+  }
+}
+
+NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first) {
+  int64_t count = (job->lay.per_inner ? job->lay.inner : 1) * job->lay.groups * job->pitch;
+  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first);
+  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first);
+}
+
+/* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
+ * stay in the first-level cache for the whole group. */
+static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
+  int64_t bytes = 2 * job->lay.width * T_SIZE;
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS;
+  return common && light && job->in_groups && job->stream_dx && bytes > K(WIDE_BYTES) ? K(fit)(K(GROUP_BYTES), bytes)
+                                                                                      : 1;
+}
+
+/* A segment between its two sweeps. */
+typedef struct {
+  K(gradient) s;
+  K(statistic) st;
+  K(coefficients) co;
+  bool calm;
+} K(measured);
+
+INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER;
+  K(row_sums) g = {0, 0};
+  m->st = K(backward_statistic)(job, &m->s, i);
+  m->calm = K(calm_r)(m->st);
+  if (m->calm && job->sums_in)
+    g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
+  else if (m->calm)
+    g = !common ? K(sums_any)(&m->s, m->st, layer) : layer ? K(sums_layer)(&m->s, m->st) : K(sums_rms)(&m->s, m->st);
+  m->co = K(coefficients_of)(&job->lay, m->st, g);
+  m->calm = m->calm && K(calm_sums)(g) && (layer || K(calm_c)(m->co));
+}
+
+static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums,
+                                                  int64_t first, int64_t last) {
+  const rms_layout *lay = &job->lay;
+  REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
+  K(gains) gains;
+  K(measured) m[K(BATCH)];
+  bool layer = lay->kind == RMS_KIND_LAYER;
+  bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
+  int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
+  int64_t group = K(gradients_together)(job, common), n;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i += n) {
+    bool calm = true;
+    n = last - i < group ? last - i : group;
+    if (n > block - in_block) n = block - in_block;
+    for (int64_t b = 0; b < n; b++) {
+      K(gradient) *s = &m[b].s;
+      K(open_gradient)(job, sums, &at, s);
+      if (common && gains.gain) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
+      rms_cursor_next(&at, lay);
+      if (job->fetch_ahead && group == 1 && i + 1 < last) {
+        s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
+        s->ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s->dy;
+      }
+      K(measure_gradient)(job, &m[b], i + b, common);
+      calm = calm && m[b].calm;
+    }
+    int64_t strip = calm && common && n > 1 ? K(STRIP) : lay->width;
+    for (int64_t from = 0; from < lay->width; from += strip) {
+      int64_t to = lay->width - from < strip ? lay->width : from + strip;
+      for (int64_t b = 0; b < n; b++) {
+        const K(measured) *done = &m[b];
+        if (__builtin_expect(!done->calm, 0))
+          K(backward_slow)(job, &m[b].s, i + b);
+        else if (common)
+          K(write_common)(&done->s, done->st, done->co, layer, from, to);
+        else
+          K(write_any)(&done->s, done->st, done->co, layer);
+      }
+    }
+    in_block += n;
+    if (in_block == block || i + n == last) {
+      K(flush)(job, sums, i + n - in_block == first);
+      in_block = 0;
+    }
+  }
+  if (job->stream_dx || job->stream_residual) vec_stream_fence();
+}
+
+static void K_(rms_backward_stats, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, int64_t first, int64_t last) {
+  const rms_layout *lay = &job->lay;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay)) {
+    K(gradient) s;
+    K(row_sums) g = {0, 0};
+    K(open_gradient)(job, NULL, &at, &s);
+    K(statistic) st = K(backward_statistic)(job, &s, i);
+    bool calm = K(calm_r)(st);
+    if (calm) g = K(sums_any)(&s, st, lay->kind == RMS_KIND_LAYER);
+    if (calm && K(calm_sums)(g)) {
+      job->sums_out[i].ux = (double)g.ux;
+      job->sums_out[i].u = (double)g.u;
+    } else {
+      K(backward_slow)(job, &s, i);
+    }
+  }
+}
