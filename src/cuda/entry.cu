@@ -193,9 +193,12 @@ static size_t workspace_bytes(const Device &device, const Layout &lay) {
     size_t bytes = scalar_bytes(plan, sums) + sum_bytes(lay, sums);
     if (bytes > most) most = bytes;
   }
-  const size_t lean =
-      (size_t)(2 * plan_lean_backward(device, lay, lay.outer * lay.inner).shares * lay.width) * sizeof(float);
-  return lean > most ? lean : most;
+  for (int dbias = 0; dbias < 2; dbias++) {
+    const LeanShares plan = plan_lean_backward(device, lay, lay.outer * lay.inner, dbias != 0);
+    size_t bytes = (size_t)((1 + dbias) * plan.shares * lay.width) * sizeof(float);
+    if (bytes > most) most = bytes;
+  }
+  return most;
 }
 
 static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward *p, LeanShares *plan) {
@@ -203,7 +206,7 @@ static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward
   if (!is_common(lay, job.aligned) || !job.dx.data || job.dresidual.data || job.dresidual_out.data || job.x_wide ||
       job.add_to_dx || !job.rstd || (lay.layer ? !job.mean : job.want_dbias))
     return false;
-  *plan = plan_lean_backward(device, lay, lay.outer * lay.inner);
+  *plan = plan_lean_backward(device, lay, lay.outer * lay.inner, job.want_dbias);
   if (plan->cluster > 1 && job.want_dbias) return false; /* more registers than there are */
   if (plan->shares == 0 || plan->shares * plan->cluster > most_blocks) return false;
   *p = {};

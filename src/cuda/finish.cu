@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * dweight and dbias from the partial sums, in f64 and in a fixed order: each thread adds every ROWS-th partial sum of
- * its column, then the threads of a column are combined as a tree. */
-#include "element.cuh"
+ * its columns, then the lanes of a warp that have the same columns are combined as a tree, then the warps in order.
+ *
+ * All of its time is latency. It starts as soon as the kernel before it has started, and goes through its code once
+ * with no partial sums, so that instructions and arguments are at hand when that kernel ends. */
 #include "launch.cuh"
+#include "lean.cuh"
 
 namespace rms_cuda {
 
-enum { FINISH_THREADS = 256 };
+/* BATCH: partial sums that a thread asks for at once. SPREAD: bytes of shared memory that keep blocks from crowding on
+ * the SMs that are idle when they start; beside it there is room for a block of a backward kernel. */
+enum { FINISH_THREADS = 256, FINISH_WARPS = FINISH_THREADS / 32, FINISH_BATCH = 8, FINISH_COLUMNS = 32 };
+enum { FINISH_SPREAD = 56 * 1024 };
 
 __device__ __forceinline__ double read_gradient(const void *p, int64_t i, rms_dtype type) {
   uint32_t w[2];
@@ -51,79 +57,132 @@ __device__ __forceinline__ void write_gradient(void *p, int64_t i, rms_dtype typ
   store_narrow(static_cast<char *>(p) + i * size, w, size);
 }
 
-/* Column j of VECTOR columns from `at` on, of one partial sum. */
-template <int VECTOR>
-__device__ __forceinline__ void add_columns(double (&sum)[VECTOR], const FinishJob &job, int64_t at) {
-  if (job.partial_is_f64) {
-#pragma unroll
-    for (int j = 0; j < VECTOR; j++)
-      sum[j] += static_cast<const double *>(job.partial)[at + j];
-  } else if (VECTOR == 4) {
-    const float4 v = *reinterpret_cast<const float4 *>(static_cast<const float *>(job.partial) + at);
-    sum[0] += (double)v.x, sum[1 % VECTOR] += (double)v.y, sum[2 % VECTOR] += (double)v.z,
-        sum[3 % VECTOR] += (double)v.w;
+/* VECTOR columns of one partial sum, or zeros where it is not wanted. Predicated, not skipped: the instructions are
+ * fetched either way. Past L1, which may hold what an earlier kernel left there. */
+template <int VECTOR> __device__ __forceinline__ void load_partial(float (&v)[VECTOR], const float *p, bool wanted) {
+  if constexpr (VECTOR == 4) {
+    asm volatile("{\n .reg .pred w;\n setp.ne.u32 w, %5, 0;\n mov.f32 %0, 0f00000000;\n mov.f32 %1, 0f00000000;\n"
+                 " mov.f32 %2, 0f00000000;\n mov.f32 %3, 0f00000000;\n"
+                 " @w ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "=&f"(v[0]), "=&f"(v[1]), "=&f"(v[2]), "=&f"(v[3])
+                 : "l"(p), "r"((unsigned)wanted)
+                 : "memory");
   } else {
-    sum[0] += (double)static_cast<const float *>(job.partial)[at];
+    asm volatile("{\n .reg .pred w;\n setp.ne.u32 w, %2, 0;\n mov.f32 %0, 0f00000000;\n"
+                 " @w ld.global.cg.f32 %0, [%1];\n}"
+                 : "=&f"(v[0])
+                 : "l"(p), "r"((unsigned)wanted)
+                 : "memory");
   }
 }
+template <int VECTOR> __device__ __forceinline__ void load_partial(double (&v)[VECTOR], const double *p, bool wanted) {
+  static_assert(VECTOR == 1, "f64 sums come one by one");
+  asm volatile("{\n .reg .pred w;\n setp.ne.u32 w, %2, 0;\n mov.f64 %0, 0d0000000000000000;\n"
+               " @w ld.global.cg.f64 %0, [%1];\n}"
+               : "=&d"(v[0])
+               : "l"(p), "r"((unsigned)wanted)
+               : "memory");
+}
 
-/* Blocks of `columns` x FINISH_THREADS/columns threads; a thread has VECTOR columns. */
-template <int VECTOR>
-__global__ void __launch_bounds__(FINISH_THREADS) finish_kernel(const __grid_constant__ FinishJob job) {
-  __shared__ double sums[VECTOR][FINISH_THREADS];
-  const int columns = job.columns, column = (int)threadIdx.x % columns, row = (int)threadIdx.x / columns;
-  const int rows = FINISH_THREADS / columns;
-  const int64_t tiles = (job.width + columns * VECTOR - 1) / (columns * VECTOR);
-  int64_t block = blockIdx.x;
-  const int64_t tile = block % tiles;
-  block /= tiles;
-  const int64_t slice = block % job.slices, plane = block / job.slices;
-  const int64_t at = (tile * columns + column) * VECTOR;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-  double sum[VECTOR] = {};
-  if (at < job.width) {
-    const int64_t base = (plane * job.slices + slice) * job.shares * job.width + at;
-#pragma unroll 8
-    for (int64_t share = row; share < job.shares; share += rows)
-      add_columns(sum, job, base + share * job.width);
+/* Which columns of which slice and plane a tile has. */
+struct Tile {
+  int64_t slice, first;
+  int plane;
+
+  __device__ __forceinline__ void set(const FinishJob &job, int64_t tile, int width) {
+    const int64_t row = tile / job.tiles;
+    plane = row >= job.slices ? 1 : 0;
+    slice = row - plane * job.slices;
+    first = (tile - row * job.tiles) * width;
   }
+};
+
+/* P: type of the partial sums. Blocks of `columns` x FINISH_THREADS/columns threads; a thread has VECTOR columns. */
+template <class P, int VECTOR>
+__global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_constant__ FinishJob job) {
+  __shared__ double sums[FINISH_WARPS][FINISH_COLUMNS * VECTOR];
+  const int columns = job.columns, column = (int)threadIdx.x % columns, row = (int)threadIdx.x / columns;
+  const int rows = FINISH_THREADS / columns, thread = (int)threadIdx.x, lane = thread & 31;
+  const int64_t all = job.tiles * job.slices * job.planes;
+  int64_t number = blockIdx.x;
+  bool trial = true; /* the first time, without partial sums */
+  let_next_start();
+  Tile tile;
+  tile.set(job, number, columns * VECTOR);
+#pragma unroll 1
+  for (;;) {
+    const int64_t at = tile.first + column * VECTOR;
+    const int64_t shares = trial || at >= job.width ? 0 : job.shares;
+    const P *from = static_cast<const P *>(job.partial) +
+                    ((tile.plane * job.slices + tile.slice) * job.shares + row) * job.width + at;
+    double sum[VECTOR] = {};
+    int64_t share = row;
+#pragma unroll 1
+    do {
+      P v[FINISH_BATCH][VECTOR];
 #pragma unroll
-  for (int j = 0; j < VECTOR; j++)
-    sums[j][threadIdx.x] = sum[j];
-  __syncthreads();
-  for (int half = rows / 2; half >= 1; half /= 2) {
-    if (row < half) {
+      for (int i = 0; i < FINISH_BATCH; i++) {
+        load_partial(v[i], from, share < shares);
+        share += rows, from += rows * job.width;
+      }
+#pragma unroll
+      for (int i = 0; i < FINISH_BATCH; i++)
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++)
+          sum[j] += (double)v[i][j];
+    } while (share < shares);
+#pragma unroll
+    for (int o = 16; o >= 1; o /= 2)
+      if (o >= columns) {
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++)
+          sum[j] += __shfl_xor_sync(whole_warp, sum[j], o);
+      }
+    if (lane < columns) {
 #pragma unroll
       for (int j = 0; j < VECTOR; j++)
-        sums[j][threadIdx.x] += sums[j][(int)threadIdx.x + half * columns];
+        sums[thread / 32][column * VECTOR + j] = sum[j];
     }
     __syncthreads();
-  }
-  if (row != 0 || at >= job.width) return;
+    if (thread < columns * VECTOR) {
+      double total = 0;
 #pragma unroll
-  for (int j = 0; j < VECTOR; j++) {
-    const int64_t to = slice * job.width + at + j;
-    double total = sums[j][threadIdx.x];
-    if (job.add[plane]) total += read_gradient(job.out[plane], to, job.type);
-    write_gradient(job.out[plane], to, job.type, total);
+      for (int w = 0; w < FINISH_WARPS; w++)
+        total += sums[w][thread];
+      if (!trial && tile.first + thread < job.width) {
+        const int64_t to = tile.slice * job.width + tile.first + thread;
+        if (job.add[tile.plane]) total += read_gradient(job.out[tile.plane], to, job.type);
+        write_gradient(job.out[tile.plane], to, job.type, total);
+      }
+    }
+    if (trial) {
+      trial = false;
+      wait_for_previous();
+    } else {
+      number += gridDim.x;
+      if (number >= all) break;
+      tile.set(job, number, columns * VECTOR);
+    }
+    __syncthreads();
   }
 }
 
 cudaError_t launch_finish(const FinishJob &given, bool overlap, cudaStream_t stream) {
   FinishJob job = given;
-  const int vector = job.width % 4 == 0 ? 4 : 1;
+  const int vector = job.width % 4 == 0 && !job.partial_is_f64 ? 4 : 1;
   const int64_t groups = (job.width + vector - 1) / vector;
-  /* at most eight partial sums a thread, as far as there are threads, and enough blocks to fill the device */
-  job.columns = FINISH_THREADS / 2;
-  while (job.columns > 4 && FINISH_THREADS / job.columns * 8 < job.shares)
+  /* enough blocks to fill the device, as far as there are columns */
+  job.columns = FINISH_COLUMNS;
+  while (job.columns > 1 && (groups + job.columns - 1) / job.columns * job.slices * job.planes < 128)
     job.columns /= 2;
-  while (job.columns > 4 && (groups + job.columns - 1) / job.columns * job.slices < 128 &&
-         FINISH_THREADS / job.columns < job.shares)
-    job.columns /= 2;
-  Grid grid = {(groups + job.columns - 1) / job.columns * job.slices * job.planes, FINISH_THREADS, 0};
-  return launch(vector == 4 ? finish_kernel<4> : finish_kernel<1>, job, grid, 1, overlap, stream);
+  job.tiles = (groups + job.columns - 1) / job.columns;
+  const int64_t tiles = job.tiles * job.slices * job.planes, most = 65536;
+  Grid grid = {tiles < most ? tiles : most, FINISH_THREADS, overlap ? (size_t)FINISH_SPREAD : 0};
+  void (*kernel)(const FinishJob) = job.partial_is_f64 ? finish_kernel<double, 1>
+                                    : vector == 4      ? finish_kernel<float, 4>
+                                                       : finish_kernel<float, 1>;
+  cudaError_t error = overlap ? allow_shared(kernel, grid.shared) : cudaSuccess;
+  return error == cudaSuccess ? launch(kernel, job, grid, 1, overlap, stream) : error;
 }
 
 } // namespace rms_cuda

@@ -33,6 +33,14 @@ cudaError_t launch(void (*kernel)(const Job), const Job &job, const Grid &grid, 
   return cudaLaunchKernelEx(&config, kernel, job);
 }
 
+/* Allows a kernel that much dynamic shared memory, and divides the SM's memory in favour of shared memory: kernels that
+ * overlap must agree on the division. */
+template <class Job> cudaError_t allow_shared(void (*kernel)(const Job), size_t bytes) {
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 /* Clusters that the device holds at once: fewer than its SMs over the cluster's size, for clusters do not cross its
  * parts. */
 template <class Job>

@@ -45,6 +45,25 @@ __device__ __forceinline__ bool trusted_dot(float sum) {
   return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
 }
 
+/* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that
+ * writes it. */
+__device__ __forceinline__ void prefetch_bulk(const char *from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+  (void)from, (void)bytes;
+#endif
+}
+
+__device__ __forceinline__ void prefetch_line(const char *from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
+
+/* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER>
+constexpr int backward_threads = DBIAS || (LAYER && CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
+                                                                               : (int)BACKWARD_THREADS;
+
 /* The parts of a block's shared memory, in bytes from its start. */
 struct BackwardShared {
   int ring, gain, deep, chunk, mail, barrier, odd, total;
@@ -182,7 +201,8 @@ __device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SU
 
 /* h, u and dy stay in registers between the two passes over a row. */
 template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER>
-__global__ void __launch_bounds__(BACKWARD_TEAM, 1) lean_backward_kernel(const __grid_constant__ LeanBackward p) {
+__global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
+    lean_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4, PANELS = NV * BACKWARD_TEAM / PANEL, SUMS = LAYER ? 2 : 1;
   static_assert(PANELS == 1, "the blocks of a cluster have a panel each");
   extern __shared__ __align__(128) char shared[];
@@ -228,7 +248,16 @@ __global__ void __launch_bounds__(BACKWARD_TEAM, 1) lean_backward_kernel(const _
       *reinterpret_cast<uint4 *>(ring + (s * cells + i) * 16) = make_uint4(0, 0, 0, 0);
   __syncthreads();
   if (CLUSTER) cluster_arrive();
+  const bool issuer = t == team - 32; /* not of the first warp, which sends the sums to the other blocks */
+  if (issuer)
+#pragma unroll 1
+    for (int i = 0; i < p.ahead && i < rounds; i++) {
+      const int64_t row = mine + i * stride;
+      prefetch_bulk(p.x + row * p.x_pitch + rank * cells * 16, own * 16);
+      prefetch_bulk(p.dy + row * p.dy_pitch + rank * cells * 16, own * 16);
+    }
   wait_for_previous();
+  let_next_start();
 
   auto request = [&](int round, int stage) {
     const int64_t row = mine + round * stride;
@@ -237,7 +266,6 @@ __global__ void __launch_bounds__(BACKWARD_TEAM, 1) lean_backward_kernel(const _
     copy_bulk<false>(to, p.x + row * p.x_pitch + rank * cells * 16, own * 16, full + stage);
     copy_bulk<false>(to + cells * 16, p.dy + row * p.dy_pitch + rank * cells * 16, own * 16, full + stage);
   };
-  const bool issuer = t == team - 32; /* not of the first warp, which sends the sums to the other blocks */
   if (issuer)
 #pragma unroll 1
     for (int i = 0; i < stages && i < rounds; i++)
@@ -374,7 +402,6 @@ __global__ void __launch_bounds__(BACKWARD_TEAM, 1) lean_backward_kernel(const _
     dweight.flush(deep, (int)blockDim.x, true);
     if (DBIAS) dbias.flush(deep + NV * Q * (int)blockDim.x, (int)blockDim.x, true);
   }
-  let_next_start();
   __syncthreads();
   const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
   const int64_t width = (int64_t)p.vectors * V;

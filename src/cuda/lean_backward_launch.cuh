@@ -17,23 +17,30 @@ template <class T, bool LAYER, bool DBIAS>
 cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream_t stream) {
   p.team = plan.team, p.cluster = plan.cluster, p.shares = (int)plan.shares;
   Grid grid = {plan.shares, plan.threads, 0};
-  if (p.vectors <= 32) return launch(short_backward_kernel<T, LAYER, DBIAS>, p, grid, 1, true, stream);
+  if (p.vectors <= 32) {
+    p.ahead = 2;
+    cudaError_t error = allow_shared(short_backward_kernel<T, LAYER, DBIAS>, 0);
+    if (error != cudaSuccess) return error;
+    return launch(short_backward_kernel<T, LAYER, DBIAS>, p, grid, 1, true, stream);
+  }
   BackwardKernel kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, false>;
   if constexpr (!DBIAS) {
     if (plan.cluster > 1) kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, true>;
   }
   /* More rows on their way than the memory can keep in order are slower than fewer; LayerNorm, with more to do for
    * each row, asks for them more slowly. */
+  p.ahead = 2;
   p.stages = LAYER || plan.cluster > 2 ? 3 : 2;
   p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4;
   grid.shared =
       (size_t)backward_shared<2, vector_of<T>, LAYER, DBIAS, 1>(plan.threads, plan.team, p.stages, plan.cluster).total;
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid.shared);
-  const int cluster = plan.cluster * plan.placed; /* one of them is 1 */
+  cudaError_t error = allow_shared(kernel, grid.shared);
+  int cluster = plan.cluster * plan.placed; /* one of them is 1 */
   if (error == cudaSuccess && cluster > 1) {
     int clusters = 0;
     error = active_clusters(kernel, grid, cluster, &clusters);
     const int64_t most = (int64_t)clusters * plan.placed;
+    if (clusters == 0) cluster = plan.cluster; /* no room to place them */
     if (plan.shares > most) plan.shares = most > plan.least ? most : plan.shares;
   }
   if (error != cudaSuccess) return error;

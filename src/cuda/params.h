@@ -14,6 +14,9 @@ namespace rms_cuda {
 /* Threads that share a segment within a block, and blocks that share it. */
 enum { FORWARD_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
+/* The most threads of a block of the lean backward kernel, unless it sums dbias. */
+enum { BACKWARD_THREADS = 640 };
+
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
 
@@ -119,6 +122,7 @@ struct LeanBackward {
   int eps_limit;
   int vectors; /* of a row */
   int team, cluster, shares, stages;
+  int ahead; /* rows of a team that are brought to L2 before the kernel before this one has ended */
   bool late; /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_wide, want_dweight, want_dbias;
 };
@@ -131,7 +135,8 @@ struct FinishJob {
   void *out[2]; /* of each plane                      */
   bool add[2];
   rms_dtype type;
-  int columns; /* of a block; set by launch_finish */
+  int columns; /* of a block, in vectors, and blocks that a row of columns takes: set by launch_finish */
+  int64_t tiles;
 };
 
 struct Grid {

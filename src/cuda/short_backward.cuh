@@ -172,8 +172,16 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
     g[j] = 1;
   if (threadIdx.x % 32 < DEEP) odd[threadIdx.x / 32][threadIdx.x % 32] = 0;
   __syncwarp();
-  wait_for_previous();
   int64_t row = (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team;
+  if (first < p.vectors) {
+#pragma unroll 1
+    for (int i = 0; i < p.ahead && row + i * stride < p.rows; i++) {
+      prefetch_line(p.x + (row + i * stride) * p.x_pitch + first * 16);
+      prefetch_line(p.dy + (row + i * stride) * p.dy_pitch + first * 16);
+    }
+  }
+  wait_for_previous();
+  let_next_start();
   next.fetch(p, row, first);
   if (p.weight && first < p.vectors) {
     load_parameter<true, T>(g, p.weight, first * V, V, p.weight_wide);
@@ -242,7 +250,6 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
                                         (block * FLAT + __ffs((int)turns) - 1) * stride,
                                     first, g, dweight, dbias);
   }
-  let_next_start();
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + blockIdx.x * width;
   if (p.want_dweight) {
