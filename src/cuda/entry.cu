@@ -193,33 +193,56 @@ static size_t workspace_bytes(const Device &device, const Layout &lay) {
     size_t bytes = scalar_bytes(plan, sums) + sum_bytes(lay, sums);
     if (bytes > most) most = bytes;
   }
-  for (int dbias = 0; dbias < 2; dbias++) {
-    const LeanShares plan = plan_lean_backward(device, lay, lay.outer * lay.inner, dbias != 0);
-    size_t bytes = (size_t)((1 + dbias) * plan.shares * lay.width) * sizeof(float);
+  for (int threads : {(int)BACKWARD_TEAM, (int)BACKWARD_THREADS}) {
+    const LeanShares plan = plan_lean_backward(device, lay, lay.outer * lay.inner, threads);
+    size_t bytes = (size_t)(2 * plan.shares * lay.width) * sizeof(float);
     if (bytes > most) most = bytes;
   }
   return most;
 }
 
+/* Row r / inner without a division, for r below 2^31. */
+static void set_inner(LeanBackward *p, int64_t inner) {
+  p->inner = (unsigned)inner;
+  while ((int64_t)1 << p->inner_shift < inner)
+    p->inner_shift++;
+  p->inner_shift--; /* inner is at least 2 */
+  p->inverse_inner = (unsigned)(((uint64_t)1 << (32 + p->inner_shift)) / (uint64_t)inner + 1);
+}
+
 static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward *p, LeanShares *plan) {
   const Layout &lay = job.lay;
-  if (!is_common(lay, job.aligned) || !job.dx.data || job.dresidual.data || job.dresidual_out.data || job.x_wide ||
-      job.add_to_dx || !job.rstd || (lay.layer ? !job.mean : job.want_dbias))
+  const bool saved = job.rstd && (!lay.layer || job.mean);
+  if (!job.aligned || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || lay.eps_outside || lay.groups != 1 ||
+      lay.weight_inner != 0 || job.x_wide || (job.dresidual.data && job.add_to_dx) || (job.want_dbias && !lay.layer) ||
+      (lay.residual_wide && (job.dresidual.data || job.dresidual_out.data)))
     return false;
-  *plan = plan_lean_backward(device, lay, lay.outer * lay.inner, job.want_dbias);
-  if (plan->cluster > 1 && job.want_dbias) return false; /* more registers than there are */
-  if (plan->shares == 0 || plan->shares * plan->cluster > most_blocks) return false;
   *p = {};
-  p->dy = job.dy.data, p->x = job.x.data, p->dx = job.dx.data, p->weight = lay.weight;
-  p->weight_wide = lay.weight_wide;
-  p->rstd = static_cast<const float *>(job.rstd), p->mean = static_cast<const float *>(job.mean);
   p->rows = lay.outer * lay.inner;
+  p->dy = job.dy, p->x = job.x, p->dx = job.dx.data ? job.dx : job.dresidual_out;
+  p->added = job.add_to_dx ? job.dx : job.dresidual;
+  if (job.dx.data) p->copy = job.dresidual_out;
+  bool even = true;
+  for (Rows *rows : {&p->dy, &p->x, &p->dx, &p->added, &p->copy}) {
+    int64_t pitch;
+    even = one_pitch(lay, *rows, &pitch) && even;
+  }
+  for (Rows *rows : {&p->dy, &p->x, &p->dx, &p->added, &p->copy})
+    if (even) (void)one_pitch(lay, *rows, &rows->outer);
+  if (!even && (p->rows > 0x7fffffff || lay.inner > 0x7fffffff)) return false;
+  if (!even) set_inner(p, lay.inner);
+  p->before = lay.before, p->round_product = job.round_product, p->leading = (int)lay.k;
+  p->more = !even || !saved || !p->dx.data || p->added.data || p->copy.data || lay.before || lay.k != lay.width;
+  const bool big = p->more && lay.layer;
+  *plan = plan_lean_backward(device, lay, p->rows, big ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS);
+  if (plan->shares == 0 || plan->shares * plan->cluster > most_blocks || (plan->cluster > 1 && big)) return false;
+  p->weight = lay.weight, p->weight_wide = lay.weight_wide;
+  if (saved) p->rstd = static_cast<const float *>(job.rstd), p->mean = static_cast<const float *>(job.mean);
   p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = lay.eps_limit;
-  p->k = (float)lay.width, p->inverse_k = 1.0f / (float)lay.width;
+  p->k = (float)lay.k, p->inverse_k = 1.0f / (float)lay.k;
   p->vectors = (int)vectors_of(lay);
   p->want_dweight = job.want_dweight, p->want_dbias = job.want_dbias;
-  return one_pitch(lay, job.dy, &p->dy_pitch) && one_pitch(lay, job.x, &p->x_pitch) &&
-         one_pitch(lay, job.dx, &p->dx_pitch);
+  return true;
 }
 
 static cudaError_t launch_lean(const LeanBackward &p, const BackwardJob &job, LeanShares &plan, cudaStream_t stream) {

@@ -1,79 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * Backward of the common case: aligned rows at one distance, one weight for all, the whole row in the statistic, eps
- * inside the root, saved statistics, one rounding. Persistent blocks whose teams walk the rows; rows come through a
- * ring of stages that bulk copies fill ahead. The arithmetic is that of backward.cuh.
+ * Backward of the common case: aligned rows, one weight for all, eps inside the root. Persistent blocks whose teams
+ * walk the rows; rows come through a ring of stages that bulk copies fill ahead. The arithmetic is that of
+ * backward.cuh.
  *
  * dweight and dbias are summed over FLAT rows in registers, then over at most DEEP such sums in shared memory, all in
  * f32: no chain is longer than 64.
  *
- * T: data type. NV: vectors of a thread. */
+ * T: data type. NV: vectors of a thread. MORE: what else there may be, decided at run time: rounding before the weight,
+ * a statistic of the leading elements alone, or one that was not saved, something to be added to dx, two distances
+ * between rows. Without it rows are at one distance, their statistics are saved, the whole row is in them. */
 #ifndef RMS_CUDA_LEAN_BACKWARD_CUH
 #define RMS_CUDA_LEAN_BACKWARD_CUH
 
-#include "lean_ring.cuh"
-#include "lean_sums.cuh"
+#include "lean_scaled.cuh"
 
 namespace rms_cuda {
 
-/* What the scaled way knows of a row. */
-struct RowFactors {
-  float mean, r, scale, u_scale; /* h = (x*scale - mean)*r, u = dy*g*u_scale  */
-  float c1, c2, out;             /* dx = ((u - c1) - h*c2)*out */
-};
-
-template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x)[V], float r, float mean) {
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    x[j] = (LAYER ? x[j] - mean : x[j]) * r;
-}
-
-/* dy to u. */
-template <int V> __device__ __forceinline__ void weigh(float (&u)[V], const float4 *gain, int plane) {
-#pragma unroll
-  for (int c = 0; c < V / 4; c++) {
-    float4 g = gain[c * plane];
-    u[4 * c] *= g.x, u[4 * c + 1] *= g.y, u[4 * c + 2] *= g.z, u[4 * c + 3] *= g.w;
-  }
-}
-
-__device__ __forceinline__ bool trusted(float r) {
-  return r >= 0x1p-120f && r <= 0x1p120f;
-}
-
-__device__ __forceinline__ bool trusted_dot(float sum) {
-  return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
-}
-
-/* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that
- * writes it. */
-__device__ __forceinline__ void prefetch_bulk(const char *from, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#else
-  (void)from, (void)bytes;
-#endif
-}
-
-__device__ __forceinline__ void prefetch_line(const char *from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
-}
-
 /* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. */
-template <class T, bool LAYER, bool DBIAS, bool CLUSTER>
-constexpr int backward_threads = DBIAS || (LAYER && CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
-                                                                               : (int)BACKWARD_THREADS;
+template <class T, bool LAYER, bool CLUSTER, bool MORE>
+constexpr int backward_threads = (LAYER && MORE) || (CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
+                                                                                : (int)BACKWARD_THREADS;
 
 /* The parts of a block's shared memory, in bytes from its start. */
 struct BackwardShared {
   int ring, gain, deep, chunk, mail, barrier, odd, total;
 };
 template <int NV, int V, bool LAYER, bool DBIAS, int PANELS>
-__host__ __device__ constexpr BackwardShared backward_shared(int threads, int team, int stages, int cluster) {
+__host__ __device__ constexpr BackwardShared backward_shared(int threads, int team, int stages, int streams,
+                                                             int cluster) {
   BackwardShared s = {};
   const int teams = threads / team, cells = team * NV, sums = LAYER ? 2 : 1;
   s.ring = 0;
-  s.gain = s.ring + teams * stages * 2 * cells * 16;
+  s.gain = s.ring + teams * stages * streams * cells * 16;
   s.deep = s.gain + cells * V * 4;
   s.chunk = s.deep + (DBIAS ? 2 : 1) * threads * NV * V * 4;
   s.mail = s.chunk + teams * 2 * sums * PANELS * 32 * 4;
@@ -83,133 +42,49 @@ __host__ __device__ constexpr BackwardShared backward_shared(int threads, int te
   return s;
 }
 
-/* ---- rows that are out of range ---- */
-
-/* One row of a team once more, from memory, scaled; none where row is negative. Every team of a block goes through the
- * same barriers. */
-template <class T, int NV, bool LAYER, bool DBIAS, int SUMS, int PANELS, bool CLUSTER>
-__device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums, int64_t row,
-                                           int first, const float4 *gain, int cells,
-                                           ColumnSums<NV, vector_of<T>> &dweight, ColumnSums<NV, vector_of<T>> &dbias) {
-  constexpr int V = vector_of<T>;
-  const int team = sums.team;
-  const bool active = row >= 0;
-  RowFactors f = {0, 1, 1, 1, 0, 0, 0};
-  Packed<T, V> x[NV], dy[NV];
-  float h[NV][V], u[NV][V], v[SUMS * NV];
-  if (active) {
-    f.r = p.rstd[row];
-    if (LAYER) f.mean = p.mean[row];
-  }
-#pragma unroll
-  for (int i = 0; i < NV; i++) {
-    clear(x[i]), clear(dy[i]);
-    if (active && first + i * team < p.vectors) {
-      load_vector<true, true>(x[i], p.x + row * p.x_pitch + (first + i * team) * 16, V);
-      load_vector<true, true>(dy[i], p.dy + row * p.dy_pitch + (first + i * team) * 16, V);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < SUMS * NV; i++)
-    v[i] = 0;
-  auto largest = [&](bool of_u) -> float {
-#pragma unroll
-    for (int i = 0; i < NV; i++) {
-      unpack(of_u ? dy[i] : x[i], u[i]);
-      if (of_u) weigh(u[i], gain + i * team, cells);
-      v[i] = 0;
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        v[i] = Max::of(v[i], size_for_scale(u[i][j]));
-    }
-    return sums.template of<Max>(v).x;
-  };
-  Statistic<float> st = {0, 0, 0, 0, 1};
-  const float scale = scale_for(largest(false), p.eps_limit);
-#pragma unroll 1
-  for (int pass = 0; pass < 2; pass++) { /* as it is, then scaled if it has to be */
-    if (pass == 1 && !in_range(st.sum)) st.scale = scale;
-    st.mean = 0;
-#pragma unroll 1
-    for (int squares = LAYER ? 0 : 1; squares < 2; squares++) {
-#pragma unroll
-      for (int i = 0; i < NV; i++) {
-        float a = 0;
-        unpack(x[i], h[i]);
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          float d = fused(h[i][j], st.scale, -st.mean);
-          a = squares ? fused(d, d, a) : a + d;
-        }
-        v[i] = first + i * team < p.vectors ? a : 0.0f;
-      }
-      const float total = sums.template of<Add>(v).x;
-      if (squares)
-        st.sum = total;
-      else
-        st.mean = quotient(total, p.k);
-    }
-  }
-  if (!trusted(f.r)) {
-    float eps = st.scale == 1.0f ? p.eps : (float)(p.exact_eps * (double)st.scale * (double)st.scale);
-    float root = square_root(quotient(st.sum, p.k) + eps);
-    f.mean = st.mean, f.scale = st.scale, f.r = root == 0 ? 0.0f : quotient(1.0f, root);
-  }
-  float2 sum = make_float2(0, 0);
-  const float u_scale = scale_for(largest(true), Range<float>::highest);
-#pragma unroll 1
-  for (int pass = 0; pass < 2; pass++) {
-    if (pass == 1 && (!trusted_dot(sum.x) || (LAYER && !trusted_dot(sum.y)))) f.u_scale = u_scale;
-#pragma unroll
-    for (int i = 0; i < NV; i++) {
-      float a = 0, b = 0;
-      unpack(x[i], h[i]);
-      unpack(dy[i], u[i]);
-      weigh(u[i], gain + i * team, cells);
-#pragma unroll
-      for (int j = 0; j < V; j++) {
-        h[i][j] = fused(h[i][j], f.scale, -f.mean) * f.r;
-        u[i][j] *= f.u_scale;
-        a = fused(u[i][j], h[i][j], a);
-        b += u[i][j];
-      }
-      v[i] = a;
-      if (LAYER) v[NV * (SUMS - 1) + i] = b;
-    }
-    sum = sums.template of<Add>(v);
-  }
-  f.c2 = quotient(sum.x, p.k);
-  f.c1 = LAYER ? quotient(sum.y, p.k) : 0.0f;
-  f.out = quotient(f.r * f.scale, f.u_scale);
-  if (!active) return;
-#pragma unroll
-  for (int i = 0; i < NV; i++) {
-    float d[V];
-    unpack(dy[i], d);
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      dweight.sum[i][j] = fused(d[j], h[i][j], dweight.sum[i][j]);
-      if (DBIAS) dbias.sum[i][j] += d[j];
-      u[i][j] = fused(-h[i][j], f.c2, u[i][j] - f.c1) * f.out;
-    }
-    pack(x[i], u[i]);
-    if (first + i * team < p.vectors) store_vector<true>(p.dx + row * p.dx_pitch + (first + i * team) * 16, x[i], V);
-  }
-}
-
 /* ---- the kernel ---- */
 
-/* h, u and dy stay in registers between the two passes over a row. */
-template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER>
-__global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
+/* The statistic of a row that was not saved; r = 0 where the row has to be scaled for it. */
+template <bool LAYER, class T, int V, int NV, int SUMS, int PANELS, bool CLUSTER>
+__device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums,
+                                            const Packed<T, V> (&x)[NV], int first, float &r, float &mean) {
+  float total = 0;
+  mean = 0;
+#pragma unroll 1
+  for (int squares = LAYER ? 0 : 1; squares < 2; squares++) {
+    float v[SUMS * NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float a = 0, f[V];
+      unpack(x[i], f);
+      keep_leading<true>(p, f, (first + i * sums.team) * V);
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        const float d = LAYER ? f[j] - mean : f[j];
+        a = squares ? fused(d, d, a) : a + d;
+      }
+      v[i] = first + i * sums.team < p.vectors ? a : 0.0f;
+      if (LAYER) v[NV * (SUMS - 1) + i] = 0;
+    }
+    total = sums.template of<Add>(v).x;
+    if (LAYER && !squares) mean = quotient(total, p.k);
+  }
+  r = in_range(total) ? quotient(1.0f, square_root(quotient(total, p.k) + p.eps)) : 0.0f;
+}
+
+/* h, u and dy stay in registers between the two passes over a row, or x and dy do, packed, to make room. */
+template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, bool MORE>
+__global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
     lean_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4, PANELS = NV * BACKWARD_TEAM / PANEL, SUMS = LAYER ? 2 : 1;
+  constexpr bool AGAIN = MORE || DBIAS; /* h and u are computed twice, to need fewer registers */
   static_assert(PANELS == 1, "the blocks of a cluster have a panel each");
   extern __shared__ __align__(128) char shared[];
   const int team = p.team, cells = team * NV, teams = (int)blockDim.x / team, stages = p.stages;
+  const int streams = MORE && p.added.data ? 3 : 2;
   const int group = __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - group * team;
   const BackwardShared where =
-      backward_shared<NV, V, LAYER, DBIAS, PANELS>((int)blockDim.x, team, stages, CLUSTER ? p.cluster : 1);
+      backward_shared<NV, V, LAYER, DBIAS, PANELS>((int)blockDim.x, team, stages, streams, CLUSTER ? p.cluster : 1);
   const int rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
   const int share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x;
   const int first = rank * cells + t;                                                  /* vector of the row */
@@ -231,10 +106,9 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
 
   /* this team's rows: every `stride`-th from `mine` */
   const int64_t mine = (int64_t)share * teams + group, stride = (int64_t)p.shares * teams;
-  const int rounds = (int)((p.rows - mine + stride - 1) / stride);
-  const int most_rounds =
-      (int)((p.rows - (int64_t)share * teams + stride - 1) / stride); /* of the block's first team */
-  const int stage_bytes = 2 * cells * 16;
+  const int rounds = rounds_from(p, mine, stride);
+  const int most_rounds = rounds_from(p, (int64_t)share * teams, stride); /* of the block's first team */
+  const int stage_bytes = streams * cells * 16;
   char *ring = shared + where.ring + group * stages * stage_bytes;
 
   if (threadIdx.x == 0) start_barriers(barriers, teams * stages + 2);
@@ -244,27 +118,29 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
   for (int i = (int)threadIdx.x; i < teams * DEEP; i += (int)blockDim.x)
     reinterpret_cast<unsigned *>(shared + where.odd)[i] = 0;
   for (int i = own + t; i < cells; i += team)
-    for (int s = 0; s < 2 * stages; s++)
+    for (int s = 0; s < streams * stages; s++)
       *reinterpret_cast<uint4 *>(ring + (s * cells + i) * 16) = make_uint4(0, 0, 0, 0);
   __syncthreads();
   if (CLUSTER) cluster_arrive();
   const bool issuer = t == team - 32; /* not of the first warp, which sends the sums to the other blocks */
+  const int skip = rank * cells * 16; /* of a row, to this block's part */
   if (issuer)
 #pragma unroll 1
     for (int i = 0; i < p.ahead && i < rounds; i++) {
-      const int64_t row = mine + i * stride;
-      prefetch_bulk(p.x + row * p.x_pitch + rank * cells * 16, own * 16);
-      prefetch_bulk(p.dy + row * p.dy_pitch + rank * cells * 16, own * 16);
+      const RowPlace row = place_of_row<MORE>(p, mine + i * stride);
+      prefetch_bulk(row_at<MORE>(p.x, row) + skip, own * 16);
+      prefetch_bulk(row_at<MORE>(p.dy, row) + skip, own * 16);
     }
   wait_for_previous();
   let_next_start();
 
   auto request = [&](int round, int stage) {
-    const int64_t row = mine + round * stride;
+    const RowPlace row = place_of_row<MORE>(p, mine + round * stride);
     char *to = ring + stage * stage_bytes;
-    expect_bytes(full + stage, own * 32);
-    copy_bulk<false>(to, p.x + row * p.x_pitch + rank * cells * 16, own * 16, full + stage);
-    copy_bulk<false>(to + cells * 16, p.dy + row * p.dy_pitch + rank * cells * 16, own * 16, full + stage);
+    expect_bytes(full + stage, own * 16 * streams);
+    copy_bulk<false>(to, row_at<MORE>(p.x, row) + skip, own * 16, full + stage);
+    copy_bulk<false>(to + cells * 16, row_at<MORE>(p.dy, row) + skip, own * 16, full + stage);
+    if (streams == 3) copy_bulk<false>(to + 2 * cells * 16, row_at<MORE>(p.added, row) + skip, own * 16, full + stage);
   };
   if (issuer)
 #pragma unroll 1
@@ -293,14 +169,12 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
   __syncthreads();
   if (CLUSTER) cluster_wait();
 
-  const float *saved_r = p.rstd + mine, *saved_mean = LAYER ? p.mean + mine : nullptr;
+  const bool saved = !MORE || p.rstd;
   float next_r = 0, next_mean = 0;
-  if (rounds > 0) {
-    next_r = *saved_r;
-    if (LAYER) next_mean = *saved_mean;
+  if (saved && rounds > 0) {
+    next_r = p.rstd[mine];
+    if (LAYER) next_mean = p.mean[mine];
   }
-  char *dx_at = p.dx + mine * p.dx_pitch + first * 16;
-  const int64_t dx_step = stride * p.dx_pitch;
   ColumnSums<NV, V> dweight, dbias;
   dweight.clear();
   if (DBIAS) dbias.clear();
@@ -308,33 +182,34 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
   bool flushed = false;
   unsigned odd = 0; /* rounds of this block of FLAT that are out of range; they come after the others */
   unsigned *odd_rows = reinterpret_cast<unsigned *>(shared + where.odd) + group * DEEP;
+  int64_t at = mine;
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
-    const float r = next_r, mean = next_mean;
-    if (round + 1 < rounds) {
-      saved_r += stride;
-      next_r = *saved_r;
-      if (LAYER) {
-        saved_mean += stride;
-        next_mean = *saved_mean;
-      }
+    float r = next_r, mean = next_mean;
+    const RowPlace row = place_of_row<MORE>(p, at);
+    at += stride;
+    if (saved && round + 1 < rounds) {
+      next_r = p.rstd[at];
+      if (LAYER) next_mean = p.mean[at];
     }
     wait_for_copies(full + stage, turn);
     const uint4 *cell = reinterpret_cast<const uint4 *>(ring + stage * stage_bytes) + t;
-    Packed<T, V> x[NV], dy[NV];
+    Packed<T, V> x[NV], dy[NV], added[NV];
     float h[NV][V], u[NV][V], v[SUMS * NV];
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       take_cell(x[i], cell + i * team);
       take_cell(dy[i], cell + cells + i * team);
+      if (MORE && streams == 3) take_cell(added[i], cell + 2 * cells + i * team);
     }
+    if (MORE && !saved) measure_row<LAYER>(p, sums, x, first, r, mean);
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
-      weigh(u[i], gain + i * team, cells);
+      weigh<T, MORE>(p, u[i], gain + i * team, cells);
 #pragma unroll
       for (int j = 0; j < V; j++) {
         a = fused(u[i][j], h[i][j], a);
@@ -343,31 +218,38 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
       v[i] = a;
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
     }
+    if (AGAIN) keep_packed(x);
     keep_packed(dy);
     sums.template publish<Add>(v);
     if (!p.late && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
     const float2 sum = sums.template collect<Add>();
     if (__builtin_expect(trusted(r) && trusted_dot(sum.x) && (!LAYER || trusted_dot(sum.y)), 1)) {
       const float c2 = divided(sum.x, p.k, p.inverse_k), c1 = LAYER ? divided(sum.y, p.k, p.inverse_k) : 0.0f;
+      char *to = row_at<MORE>(p.dx, row) + first * 16, *copy = row_at<MORE>(p.copy, row) + first * 16;
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         float d[V];
         unpack(dy[i], d);
-        Packed<T, V> packed;
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          u[i][j] = fused(-h[i][j], c2, LAYER ? u[i][j] - c1 : u[i][j]) * r;
-          dweight.sum[i][j] = fused(d[j], h[i][j], dweight.sum[i][j]);
-          if (DBIAS) dbias.sum[i][j] += d[j];
+        if (AGAIN) {
+          unpack(x[i], h[i]);
+          unpack(dy[i], u[i]);
+          normalise<LAYER>(h[i], r, mean);
+          weigh<T, MORE>(p, u[i], gain + i * team, cells);
         }
-        pack(packed, u[i]);
-        if (t + i * team < own) store_vector<true>(dx_at + i * team * 16, packed, V);
+        add_dweight<T, MORE>(p, dweight.sum[i], d, h[i]);
+        if (DBIAS) {
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            dbias.sum[i][j] += d[j];
+        }
+        finish_dx<LAYER, MORE>(p, u[i], h[i], c1, c2, r, (first + i * team) * V);
+        if (t + i * team < own) store_dx<MORE>(p, u[i], added[i], to + i * team * 16, copy + i * team * 16);
+        if (AGAIN) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
       }
     } else {
       odd |= 1u << (round % FLAT);
     }
     if (p.late && issuer && round + stages < rounds) request(round + stages, stage);
-    dx_at += dx_step;
     if (++stage == stages) stage = 0, turn ^= 1;
     if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) {
       dweight.flush(deep, (int)blockDim.x, flushed);
@@ -396,9 +278,9 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER>, 1)
     if (DBIAS) dbias.clear();
 #pragma unroll 1
     for (; steps > 0; steps--, odd &= odd - 1)
-      scaled_row<T, NV, LAYER, DBIAS>(p, sums,
-                                      odd != 0 ? mine + (block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1,
-                                      first, gain, cells, dweight, dbias);
+      scaled_row<T, NV, LAYER, DBIAS, MORE>(
+          p, sums, odd != 0 ? mine + (block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1, first, gain, cells,
+          dweight, dbias);
     dweight.flush(deep, (int)blockDim.x, true);
     if (DBIAS) dbias.flush(deep + NV * Q * (int)blockDim.x, (int)blockDim.x, true);
   }

@@ -13,27 +13,39 @@ namespace rms_cuda {
 
 typedef void (*BackwardKernel)(const LeanBackward);
 
-template <class T, bool LAYER, bool DBIAS>
+template <class T, bool LAYER, bool DBIAS, bool MORE>
 cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream_t stream) {
-  p.team = plan.team, p.cluster = plan.cluster, p.shares = (int)plan.shares;
+  p.team = plan.team, p.cluster = plan.cluster;
+  auto share_out = [&]() -> void {
+    const int64_t stride = plan.shares * (plan.threads / plan.team);
+    p.shares = (int)plan.shares, p.rounds = (int)((p.rows + stride - 1) / stride);
+  };
   Grid grid = {plan.shares, plan.threads, 0};
   if (p.vectors <= 32) {
-    p.ahead = 2;
-    cudaError_t error = allow_shared(short_backward_kernel<T, LAYER, DBIAS>, 0);
+    p.ahead = 4;
+    share_out();
+    cudaError_t error = allow_shared(short_backward_kernel<T, LAYER, DBIAS, MORE>, 0);
     if (error != cudaSuccess) return error;
-    return launch(short_backward_kernel<T, LAYER, DBIAS>, p, grid, 1, true, stream);
+    return launch(short_backward_kernel<T, LAYER, DBIAS, MORE>, p, grid, 1, true, stream);
   }
-  BackwardKernel kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, false>;
-  if constexpr (!DBIAS) {
-    if (plan.cluster > 1) kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, true>;
+  BackwardKernel kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, false, MORE>;
+  if constexpr (!(LAYER && MORE)) { /* which takes more registers than there are */
+    if (plan.cluster > 1) kernel = lean_backward_kernel<T, 2, LAYER, DBIAS, true, MORE>;
   }
   /* More rows on their way than the memory can keep in order are slower than fewer; LayerNorm, with more to do for
    * each row, asks for them more slowly. */
-  p.ahead = 2;
-  p.stages = LAYER || plan.cluster > 2 ? 3 : 2;
-  p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4;
-  grid.shared =
-      (size_t)backward_shared<2, vector_of<T>, LAYER, DBIAS, 1>(plan.threads, plan.team, p.stages, plan.cluster).total;
+  const int streams = p.added.data ? 3 : 2;
+  const int row = plan.threads / plan.team * p.vectors * 16 * streams / plan.cluster; /* bytes, of all teams */
+  p.ahead = plan.team <= BACKWARD_TEAM / 8 ? 4 : 2;
+  p.stages = LAYER || plan.cluster > 2 || 2 * row < 64 * 1024 ? 3 : 2;
+  p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4 && p.stages == 2;
+  auto shared = [&](int stages) -> size_t {
+    return (size_t)backward_shared<2, vector_of<T>, LAYER, DBIAS, 1>(plan.threads, plan.team, stages, streams,
+                                                                     plan.cluster)
+        .total;
+  };
+  if (shared(p.stages) > LEAN_SHARED) p.stages = 2;
+  grid.shared = shared(p.stages);
   cudaError_t error = allow_shared(kernel, grid.shared);
   int cluster = plan.cluster * plan.placed; /* one of them is 1 */
   if (error == cudaSuccess && cluster > 1) {
@@ -44,16 +56,19 @@ cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream
     if (plan.shares > most) plan.shares = most > plan.least ? most : plan.shares;
   }
   if (error != cudaSuccess) return error;
-  p.shares = (int)plan.shares;
+  share_out();
   grid.blocks = plan.shares * plan.cluster;
   return launch(kernel, p, grid, cluster, true, stream);
 }
 
 template <class T>
 cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream) {
-  if (!layer) return launch_lean_backward_as<T, false, false>(p, plan, stream);
-  return p.want_dbias ? launch_lean_backward_as<T, true, true>(p, plan, stream)
-                      : launch_lean_backward_as<T, true, false>(p, plan, stream);
+  if (p.more)
+    return layer ? launch_lean_backward_as<T, true, true, true>(p, plan, stream)
+                 : launch_lean_backward_as<T, false, false, true>(p, plan, stream);
+  if (!layer) return launch_lean_backward_as<T, false, false, false>(p, plan, stream);
+  return p.want_dbias ? launch_lean_backward_as<T, true, true, false>(p, plan, stream)
+                      : launch_lean_backward_as<T, true, false, false>(p, plan, stream);
 }
 
 } // namespace rms_cuda

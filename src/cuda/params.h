@@ -14,8 +14,11 @@ namespace rms_cuda {
 /* Threads that share a segment within a block, and blocks that share it. */
 enum { FORWARD_TEAM = 256, BACKWARD_TEAM = 512, BACKWARD_TEAM_WIDE = 256, MAX_CLUSTER = 8 };
 
-/* The most threads of a block of the lean backward kernel, unless it sums dbias. */
+/* The most threads of a block of the lean backward kernel; the biggest kernels have BACKWARD_TEAM. */
 enum { BACKWARD_THREADS = 640 };
+
+/* Bytes of shared memory that a block of the lean kernels may ask for. */
+enum { LEAN_SHARED = 220 * 1024 };
 
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
@@ -110,21 +113,31 @@ struct BackwardJob {
   int team, cluster, stages;
 };
 
-/* A backward of the common case: one weight for all rows, saved statistics. */
+/* A backward of the common case: one weight for all rows. `outer` of a tensor is the distance of its rows, unless there
+ * are two. */
 struct LeanBackward {
-  const char *dy, *x, *weight;
-  char *dx;
+  Rows dy, x, dx;
+  const char *weight;
   const float *rstd, *mean;
   float *partial; /* [dweight, dbias][share][width] */
-  int64_t dy_pitch, x_pitch, dx_pitch, rows;
+  int64_t rows;
   double exact_eps;
   float eps, k, inverse_k, offset;
   int eps_limit;
   int vectors; /* of a row */
   int team, cluster, shares, stages;
-  int ahead; /* rows of a team that are brought to L2 before the kernel before this one has ended */
-  bool late; /* a stage is asked for at the end of a row, not as soon as it is free */
+  int rounds; /* rows of the first team */
+  int ahead;  /* rows of a team that are brought to L2 before the kernel before this one has ended */
+  bool late;  /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_wide, want_dweight, want_dbias;
+  bool more;              /* any of what follows is not as usual */
+  Rows added, copy;       /* added to dx; a second place for it              */
+  unsigned inner;         /* rows of an outer index; 0: all at one distance  */
+  unsigned inverse_inner; /* and how to divide by it: set_inner() */
+  int inner_shift;
+  int leading;        /* elements of a row in the statistic              */
+  bool before;        /* h and u are rounded to the data type            */
+  bool round_product; /* and dy*h                                        */
 };
 
 struct FinishJob {

@@ -60,14 +60,14 @@ Plan plan_forward(const Device &device, const Layout &lay) {
 
 /* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
 static bool has_rings(const Device &device) {
-  return device.clusters && device.shared_per_block >= 220 * 1024;
+  return device.clusters && device.shared_per_block >= LEAN_SHARED;
 }
 
 bool plan_lean_forward(const Device &device, const Layout &lay, bool residual) {
   return vectors_of(lay) <= (has_rings(device) ? MAX_CLUSTER * 2048 : residual ? 2048 : 8192);
 }
 
-LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, bool dbias) {
+LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads) {
   const int64_t vectors = vectors_of(lay);
   LeanShares plan = {32, 1, SHORT_THREADS, 1, 0, 0};
   if (!has_rings(device) || vectors > MAX_CLUSTER * 2 * BACKWARD_TEAM || rows == 0) return plan;
@@ -77,7 +77,8 @@ LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t r
     plan.shares *= SHORT_BLOCKS;
   } else if (vectors <= 2 * BACKWARD_TEAM) {
     plan.team = (int)divide_up(vectors, 64) * 32;
-    plan.threads = (dbias ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS) / plan.team * plan.team;
+    /* a second team where there is room for one; more than two gain nothing */
+    plan.threads = (plan.team > BACKWARD_TEAM / 2 ? threads : (int)BACKWARD_TEAM) / plan.team * plan.team;
     if (!lay.layer && plan.team <= BACKWARD_TEAM / 2) plan.placed = MAX_CLUSTER;
   } else {
     plan.cluster = (int)divide_up(vectors, 2 * BACKWARD_TEAM);

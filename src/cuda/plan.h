@@ -41,7 +41,8 @@ struct LeanShares {
   int64_t shares; /* at most; 0: these kernels are not for this device or width */
   int64_t least;  /* so that no sum takes too many rows */
 };
-LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, bool dbias);
+/* threads: the most that a block may have */
+LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads);
 /* Of a forward: whether there are kernels for this width on this device. */
 bool plan_lean_forward(const Device &device, const Layout &lay, bool residual);
 

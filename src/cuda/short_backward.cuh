@@ -20,25 +20,67 @@ template <class Op, int ROWS> __device__ __forceinline__ void over_lanes(float (
     }
 }
 
+/* The gains of a lane's columns: in registers, or where these are short in shared memory. */
+template <class T, bool MORE> struct Gains {
+  static constexpr int V = vector_of<T>, Q = V / 4, held = MORE ? 1 : V;
+  float g[held];
+  float4 *cells; /* MORE: Q planes of 32 */
+
+  __device__ __forceinline__ void set(const LeanBackward &p, int first) {
+    float w[V];
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      w[j] = 1;
+    if (p.weight && first < p.vectors) {
+      load_parameter<true, T>(w, p.weight, first * V, V, p.weight_wide);
+      if (p.offset != 0) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          w[j] += p.offset;
+      }
+    }
+    if (MORE) {
+      if (threadIdx.x < (unsigned)p.team) {
+#pragma unroll
+        for (int c = 0; c < Q; c++)
+          cells[c * 32] = make_float4(w[4 * c], w[4 * c + 1], w[4 * c + 2], w[4 * c + 3]);
+      }
+      __syncthreads();
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        g[j % held] = w[j];
+    }
+  }
+  /* dy to u. */
+  __device__ __forceinline__ void weigh(const LeanBackward &p, float (&u)[V]) const {
+    if (MORE) {
+      rms_cuda::weigh<T, MORE>(p, u, cells, 32);
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        u[j] *= g[j % held];
+    }
+  }
+};
+
 /* One row of each team of the warp, scaled where it has to be. */
-template <class T, bool LAYER, bool DBIAS>
-__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first,
-                                             const float (&g)[vector_of<T>], ColumnSums<1, vector_of<T>> &dweight,
-                                             ColumnSums<1, vector_of<T>> &dbias) {
+template <class T, bool LAYER, bool DBIAS, bool MORE>
+__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first, const Gains<T, MORE> &gains,
+                                             ColumnSums<1, vector_of<T>> &dweight, ColumnSums<1, vector_of<T>> &dbias) {
   constexpr int V = vector_of<T>;
   const bool active = row < p.rows, here = active && first < p.vectors;
   RowFactors f = {0, 1, 1, 1, 0, 0, 0};
-  Packed<T, V> in;
-  float x[V], d[V], u[V], h[V];
-  clear(in);
-  if (here) load_vector<true, true>(in, p.x + row * p.x_pitch + first * 16, V);
-  unpack(in, x);
-  clear(in);
-  if (here) load_vector<true, true>(in, p.dy + row * p.dy_pitch + first * 16, V);
-  unpack(in, d);
+  const RowPlace at = place_of_row<MORE>(p, active ? row : 0);
+  Packed<T, V> x[1], dy[1];
+  clear(x[0]), clear(dy[0]);
+  if (here) {
+    load_vector<true, true>(x[0], row_at<MORE>(p.x, at) + first * 16, V);
+    load_vector<true, true>(dy[0], row_at<MORE>(p.dy, at) + first * 16, V);
+  }
   if (active) {
-    f.r = p.rstd[row];
-    if (LAYER) f.mean = p.mean[row];
+    f.r = MORE && !p.rstd ? 0.0f : p.rstd[row];
+    if (LAYER && (!MORE || p.mean)) f.mean = p.mean[row];
   }
   auto total = [&](float a) -> float {
     float v[1] = {a};
@@ -53,21 +95,33 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
     over_lanes<Max>(v, p.team);
     return v[0];
   };
+  /* u before it is scaled, and h. */
+  auto take_u = [&](float(&u)[V], float(&h)[V]) -> void {
+    unpack(x[0], h);
+    unpack(dy[0], u);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] = fused(h[j], f.scale, -f.mean) * f.r;
+    gains.weigh(p, u);
+  };
   Statistic<float> st = {0, 0, 0, 0, 1};
 #pragma unroll 1
   for (bool again = false;; again = true) {
-    float a = 0, b = 0;
+    float a = 0, b = 0, e[V];
+    unpack(x[0], e);
+    keep_leading<MORE>(p, e, first * V);
+    const float scale = scale_for(largest(e), p.eps_limit);
 #pragma unroll
     for (int j = 0; j < V; j++)
-      b += x[j] * st.scale;
+      b += e[j] * st.scale;
     st.mean = LAYER ? quotient(total(b), p.k) : 0.0f;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      float e = fused(x[j], st.scale, -st.mean);
-      a = fused(e, e, a);
+      float d = fused(e[j], st.scale, -st.mean);
+      a = fused(d, d, a);
     }
     st.sum = total(first < p.vectors ? a : 0.0f);
-    float scale = scale_for(largest(x), p.eps_limit);
+    keep_packed(x);
     if (again) break;
     if (!in_range(st.sum)) st.scale = scale;
   }
@@ -79,13 +133,9 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
   float2 sum;
 #pragma unroll 1
   for (bool again = false;; again = true) {
-    float a = 0, b = 0;
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      h[j] = fused(x[j], f.scale, -f.mean) * f.r;
-      u[j] = d[j] * g[j];
-    }
-    float scale = scale_for(largest(u), Range<float>::highest);
+    float a = 0, b = 0, u[V], h[V];
+    take_u(u, h);
+    const float scale = scale_for(largest(u), Range<float>::highest);
 #pragma unroll
     for (int j = 0; j < V; j++) {
       u[j] *= f.u_scale;
@@ -93,24 +143,58 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
       b += u[j];
     }
     sum = make_float2(total(a), total(b));
+    keep_packed(x), keep_packed(dy);
     if (again) break;
     if (!trusted_dot(sum.x) || (LAYER && !trusted_dot(sum.y))) f.u_scale = scale;
   }
   f.c2 = quotient(sum.x, p.k);
   f.c1 = LAYER ? quotient(sum.y, p.k) : 0.0f;
   f.out = quotient(f.r * f.scale, f.u_scale);
+  float u[V], h[V], d[V];
+  take_u(u, h);
+  unpack(dy[0], d);
+  add_dweight<T, MORE>(p, dweight.sum[0], d, h);
 #pragma unroll
   for (int j = 0; j < V; j++) {
-    dweight.sum[0][j] = fused(d[j], h[j], dweight.sum[0][j]);
     if (DBIAS) dbias.sum[0][j] += d[j];
-    u[j] = fused(-h[j], f.c2, u[j] - f.c1) * f.out;
+    u[j] *= f.u_scale;
   }
-  pack(in, u);
-  if (here) store_vector<true>(p.dx + row * p.dx_pitch + first * 16, in, V);
+  finish_dx<true, MORE>(p, u, h, f.c1, f.c2, f.out, first * V);
+  if (!here) return;
+  if (MORE && p.added.data) load_vector<true, true>(x[0], row_at<MORE>(p.added, at) + first * 16, V);
+  store_dx<MORE>(p, u, x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
+}
+
+/* The statistic of a row that was not saved; r = 0 where the row has to be scaled for it. */
+template <bool LAYER, int V>
+__device__ __forceinline__ void measure_lanes(const LeanBackward &p, const float (&x)[V], int first, float &r,
+                                              float &mean) {
+  float f[V], a[1] = {0};
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    f[j] = x[j];
+  keep_leading<true>(p, f, first * V);
+  mean = 0;
+  if (LAYER) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      a[0] += f[j];
+    over_lanes<Add>(a, p.team);
+    mean = quotient(a[0], p.k);
+    a[0] = 0;
+  }
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    const float d = LAYER ? f[j] - mean : f[j];
+    a[0] = fused(d, d, a[0]);
+  }
+  if (first >= p.vectors) a[0] = 0;
+  over_lanes<Add>(a, p.team);
+  r = in_range(a[0]) ? quotient(1.0f, square_root(quotient(a[0], p.k) + p.eps)) : 0.0f;
 }
 
 /* What a lane has of a row. */
-template <class T, bool LAYER> struct Piece {
+template <class T, bool LAYER, bool MORE> struct Piece {
   Packed<T, vector_of<T>> x[1], dy[1];
   float r, mean;
 
@@ -119,9 +203,11 @@ template <class T, bool LAYER> struct Piece {
     r = 1, mean = 0;
     if (row >= p.rows) return;
     if (first < p.vectors) {
-      load_vector<true, true>(x[0], p.x + row * p.x_pitch + first * 16, vector_of<T>);
-      load_vector<true, true>(dy[0], p.dy + row * p.dy_pitch + first * 16, vector_of<T>);
+      const RowPlace at = place_of_row<MORE>(p, row);
+      load_vector<true, true>(x[0], row_at<MORE>(p.x, at) + first * 16, vector_of<T>);
+      load_vector<true, true>(dy[0], row_at<MORE>(p.dy, at) + first * 16, vector_of<T>);
     }
+    if (MORE && !p.rstd) return;
     r = p.rstd[row];
     if (LAYER) mean = p.mean[row];
   }
@@ -156,7 +242,7 @@ template <> constexpr bool is_half<__half> = true;
 template <class T, bool LAYER, bool DBIAS>
 constexpr int short_backward_blocks = DBIAS || (LAYER && is_half<T>) ? 1 : SHORT_BLOCKS;
 
-template <class T, bool LAYER, bool DBIAS>
+template <class T, bool LAYER, bool DBIAS, bool MORE>
 __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER, DBIAS>)
     short_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4;
@@ -165,51 +251,46 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
   const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
   const int64_t stride = (int64_t)p.shares * teams;
   float4 *deep = cells + threadIdx.x;
-  Piece<T, LAYER> next;
-  float g[V];
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    g[j] = 1;
+  Piece<T, LAYER, MORE> next;
+  __shared__ float4 shared_gain[MORE ? Q * 32 : 1];
+  Gains<T, MORE> gains;
+  gains.cells = shared_gain + first;
   if (threadIdx.x % 32 < DEEP) odd[threadIdx.x / 32][threadIdx.x % 32] = 0;
   __syncwarp();
   int64_t row = (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team;
   if (first < p.vectors) {
 #pragma unroll 1
     for (int i = 0; i < p.ahead && row + i * stride < p.rows; i++) {
-      prefetch_line(p.x + (row + i * stride) * p.x_pitch + first * 16);
-      prefetch_line(p.dy + (row + i * stride) * p.dy_pitch + first * 16);
+      const RowPlace at = place_of_row<MORE>(p, row + i * stride);
+      prefetch_line(row_at<MORE>(p.x, at) + first * 16);
+      prefetch_line(row_at<MORE>(p.dy, at) + first * 16);
     }
   }
   wait_for_previous();
   let_next_start();
   next.fetch(p, row, first);
-  if (p.weight && first < p.vectors) {
-    load_parameter<true, T>(g, p.weight, first * V, V, p.weight_wide);
-    if (p.offset != 0) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        g[j] += p.offset;
-    }
-  }
+  gains.set(p, first);
   ColumnSums<1, V> dweight, dbias;
   dweight.clear();
   dbias.clear();
-  int turn = 0;
+  const int turns = rounds_from(p, (int64_t)blockIdx.x * teams, stride);
 #pragma unroll 1
-  for (int64_t base = (int64_t)blockIdx.x * teams; base < p.rows; base += stride, row += stride, turn++) {
-    Piece<T, LAYER> now = next;
-    if (base + stride < p.rows) next.fetch(p, row + stride, first);
+  for (int turn = 0; turn < turns; turn++, row += stride) {
+    Piece<T, LAYER, MORE> now = next;
+    if (turn + 1 < turns) next.fetch(p, row + stride, first);
     float h[V], u[V], a[1] = {0}, b[1] = {0};
     unpack(now.x[0], h);
     unpack(now.dy[0], u);
+    if (MORE && !p.rstd) measure_lanes<LAYER>(p, h, first, now.r, now.mean);
     normalise<LAYER>(h, now.r, now.mean);
+    gains.weigh(p, u);
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      u[j] *= g[j];
       a[0] = fused(u[j], h[j], a[0]);
       if (LAYER) b[0] += u[j];
     }
     keep_packed(now.dy);
+    if (MORE) keep_packed(now.x);
     over_lanes<Add>(a, p.team);
     if (LAYER) over_lanes<Add>(b, p.team);
     const bool good = row >= p.rows || (trusted(now.r) && trusted_dot(a[0]) && (!LAYER || trusted_dot(b[0])));
@@ -217,15 +298,24 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
       const float c2 = divided(a[0], p.k, p.inverse_k), c1 = LAYER ? divided(b[0], p.k, p.inverse_k) : 0.0f;
       float d[V];
       unpack(now.dy[0], d);
-#pragma unroll
-      for (int j = 0; j < V; j++) {
-        dweight.sum[0][j] = fused(d[j], h[j], dweight.sum[0][j]);
-        if (DBIAS) dbias.sum[0][j] += d[j];
-        u[j] = fused(-h[j], c2, LAYER ? u[j] - c1 : u[j]) * now.r;
+      if (MORE) { /* again, to have fewer registers in between */
+        unpack(now.x[0], h);
+        normalise<LAYER>(h, now.r, now.mean);
+        unpack(now.dy[0], u);
+        gains.weigh(p, u);
       }
-      Packed<T, V> packed;
-      pack(packed, u);
-      if (first < p.vectors && row < p.rows) store_vector<true>(p.dx + row * p.dx_pitch + first * 16, packed, V);
+      add_dweight<T, MORE>(p, dweight.sum[0], d, h);
+      if (DBIAS) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          dbias.sum[0][j] += d[j];
+      }
+      finish_dx<LAYER, MORE>(p, u, h, c1, c2, now.r, first * V);
+      if (first < p.vectors && row < p.rows) {
+        const RowPlace at = place_of_row<MORE>(p, row);
+        if (MORE && p.added.data) load_vector<true, true>(now.x[0], row_at<MORE>(p.added, at) + first * 16, V);
+        store_dx<MORE>(p, u, now.x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
+      }
     } else if (threadIdx.x % 32 == 0) {
       odd[threadIdx.x / 32][turn / 32] |= 1u << turn % 32;
     }
@@ -234,21 +324,21 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
       if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turn >= FLAT);
     }
   }
-  bool flushed = turn >= FLAT;
+  bool flushed = turns >= FLAT;
   __syncwarp();
 #pragma unroll 1
-  for (int block = 0; block * FLAT < turn; block++) {
-    unsigned turns = odd[threadIdx.x / 32][block];
-    if (__builtin_expect(turns == 0, 1)) continue;
+  for (int block = 0; block * FLAT < turns; block++) {
+    unsigned odd_turns = odd[threadIdx.x / 32][block];
+    if (__builtin_expect(odd_turns == 0, 1)) continue;
     dweight.flush(deep, SHORT_THREADS, flushed);
     if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, flushed);
     flushed = true;
 #pragma unroll 1
-    for (; turns != 0; turns &= turns - 1)
-      scaled_lanes<T, LAYER, DBIAS>(p,
-                                    (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team +
-                                        (block * FLAT + __ffs((int)turns) - 1) * stride,
-                                    first, g, dweight, dbias);
+    for (; odd_turns != 0; odd_turns &= odd_turns - 1)
+      scaled_lanes<T, LAYER, DBIAS, MORE>(p,
+                                          (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team +
+                                              (block * FLAT + __ffs((int)odd_turns) - 1) * stride,
+                                          first, gains, dweight, dbias);
   }
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + blockIdx.x * width;

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of the lean backward kernels that are the same for a row of a block and one of a few lanes. MORE: what is
+ * switched at run time, and costs the others nothing. The arithmetic is that of backward.cuh. */
+#ifndef RMS_CUDA_LEAN_STEPS_CUH
+#define RMS_CUDA_LEAN_STEPS_CUH
+
+#include "lean_sums.cuh"
+
+namespace rms_cuda {
+
+/* What the scaled way knows of a row. */
+struct RowFactors {
+  float mean, r, scale, u_scale; /* h = (x*scale - mean)*r, u = dy*g*u_scale  */
+  float c1, c2, out;             /* dx = ((u - c1) - h*c2)*out */
+};
+
+__device__ __forceinline__ bool trusted(float r) {
+  return r >= 0x1p-120f && r <= 0x1p120f;
+}
+
+__device__ __forceinline__ bool trusted_dot(float sum) {
+  return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
+}
+
+/* Rounds of a team whose first row this is. */
+__device__ __forceinline__ int rounds_from(const LeanBackward &p, int64_t mine, int64_t stride) {
+  int rounds = p.rounds - (mine + (p.rounds - 1) * stride < p.rows ? 0 : 1);
+  asm volatile("" : "+r"(rounds)); /* one register, not what it came from */
+  return rounds;
+}
+
+/* Which row: rows at one distance have outer indices alone. */
+struct RowPlace {
+  int64_t outer;
+  unsigned inner;
+};
+template <bool MORE> __device__ __forceinline__ RowPlace place_of_row(const LeanBackward &p, int64_t row) {
+  RowPlace at = {row, 0};
+  if (MORE && p.inner != 0) {
+    const unsigned outer = __umulhi((unsigned)row, p.inverse_inner) >> p.inner_shift;
+    at.inner = (unsigned)row - outer * p.inner;
+    at.outer = outer;
+  }
+  return at;
+}
+template <bool MORE> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
+  return rows.data + at.outer * rows.outer + (MORE ? at.inner * rows.inner : 0);
+}
+
+template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x)[V], float r, float mean) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    x[j] = (LAYER ? x[j] - mean : x[j]) * r;
+}
+
+/* u, dy times the weight, as models see it that round before the weight. */
+template <class T, bool MORE, int V> __device__ __forceinline__ void round_u(const LeanBackward &p, float (&u)[V]) {
+  if (MORE && p.before) round_to<T>(u);
+}
+
+/* What dweight gets from a row. */
+template <class T, bool MORE, int V>
+__device__ __forceinline__ void add_dweight(const LeanBackward &p, float (&sum)[V], const float (&dy)[V],
+                                            const float (&h)[V]) {
+  if (MORE && p.before) {
+    float q[V];
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      q[j] = h[j];
+    round_to<T>(q);
+    if (p.round_product) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        q[j] *= dy[j];
+      round_to<T>(q);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum[j] += q[j];
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum[j] = fused(dy[j], q[j], sum[j]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      sum[j] = fused(dy[j], h[j], sum[j]);
+  }
+}
+
+/* u to dx; `column` is the first of the vector. */
+template <bool LAYER, bool MORE, int V>
+__device__ __forceinline__ void finish_dx(const LeanBackward &p, float (&u)[V], const float (&h)[V], float c1, float c2,
+                                          float r, int column) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    u[j] = fused(-h[j], !MORE || column + j < p.leading ? c2 : 0.0f, LAYER ? u[j] - c1 : u[j]) * r;
+}
+
+/* Elements outside the statistic become zeros. */
+template <bool MORE, int V>
+__device__ __forceinline__ void keep_leading(const LeanBackward &p, float (&x)[V], int column) {
+  if (MORE && column + V > p.leading) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      if (column + j >= p.leading) x[j] = 0;
+  }
+}
+
+/* dx of a vector to memory, `offset` bytes into its row; `in` is what is added to it. */
+template <bool MORE, class T, int V>
+__device__ __forceinline__ void store_dx(const LeanBackward &p, float (&dx)[V], const Packed<T, V> &in, char *to,
+                                         char *copy) {
+  Packed<T, V> packed;
+  if (MORE && p.added.data) {
+    float more[V];
+    unpack(in, more);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      dx[j] += more[j];
+  }
+  pack(packed, dx);
+  if (!MORE || p.dx.data) store_vector<true>(to, packed, V);
+  if (MORE && p.copy.data) store_vector<true>(copy, packed, V);
+}
+
+/* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that
+ * writes it. */
+__device__ __forceinline__ void prefetch_bulk(const char *from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+  (void)from, (void)bytes;
+#endif
+}
+__device__ __forceinline__ void prefetch_line(const char *from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
+
+} // namespace rms_cuda
+
+#endif
