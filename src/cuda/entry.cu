@@ -231,9 +231,9 @@ static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward
     if (even) (void)one_pitch(lay, *rows, &rows->outer);
   if (!even && (p->rows > 0x7fffffff || lay.inner > 0x7fffffff)) return false;
   if (!even) set_inner(p, lay.inner);
-  p->before = lay.before, p->round_product = job.round_product, p->leading = (int)lay.k;
+  p->before = lay.before, p->round_product = job.round_product, p->leading = (int)lay.k, p->whole = lay.k == lay.width;
   p->more = !even || !saved || !p->dx.data || p->added.data || p->copy.data || lay.before || lay.k != lay.width;
-  const bool big = p->more && lay.layer;
+  const bool big = lay.layer && p->more;
   *plan = plan_lean_backward(device, lay, p->rows, big ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS);
   if (plan->shares == 0 || plan->shares * plan->cluster > most_blocks || (plan->cluster > 1 && big)) return false;
   p->weight = lay.weight, p->weight_wide = lay.weight_wide;

@@ -17,10 +17,17 @@
 
 namespace rms_cuda {
 
-/* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. */
-template <class T, bool LAYER, bool CLUSTER, bool MORE>
-constexpr int backward_threads = (LAYER && MORE) || (CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
-                                                                                : (int)BACKWARD_THREADS;
+/* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. At 96 a
+ * block of finish_kernel fits beside it. Older chips than sm_90 are compiled for, but never launch it. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool has_overlap = false;
+#else
+constexpr bool has_overlap = true;
+#endif
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
+constexpr int backward_threads =
+    !has_overlap || (LAYER && (MORE || (CLUSTER && !DBIAS))) || (CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
+                                                                                            : (int)BACKWARD_THREADS;
 
 /* The parts of a block's shared memory, in bytes from its start. */
 struct BackwardShared {
@@ -73,15 +80,15 @@ __device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, S
 }
 
 /* h, u and dy stay in registers between the two passes over a row, or x and dy do, packed, to make room. */
-template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, bool MORE>
-__global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
+template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
+__global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MORE>, 1)
     lean_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4, PANELS = NV * BACKWARD_TEAM / PANEL, SUMS = LAYER ? 2 : 1;
-  constexpr bool AGAIN = MORE || DBIAS; /* h and u are computed twice, to need fewer registers */
+  constexpr bool AGAIN = MORE, AGAIN_U = MORE || DBIAS; /* h, u: computed twice, to need fewer registers */
   static_assert(PANELS == 1, "the blocks of a cluster have a panel each");
   extern __shared__ __align__(128) char shared[];
   const int team = p.team, cells = team * NV, teams = (int)blockDim.x / team, stages = p.stages;
-  const int streams = MORE && p.added.data ? 3 : 2;
+  const int streams = MORE == 1 && p.added.data ? 3 : 2;
   const int group = __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - group * team;
   const BackwardShared where =
       backward_shared<NV, V, LAYER, DBIAS, PANELS>((int)blockDim.x, team, stages, streams, CLUSTER ? p.cluster : 1);
@@ -92,7 +99,13 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
   uint64_t *barriers = reinterpret_cast<uint64_t *>(shared + where.barrier), *full = barriers + group * stages;
   float *chunks = reinterpret_cast<float *>(shared + where.chunk);
   float4 *gain = reinterpret_cast<float4 *>(shared + where.gain) + t;
-  float4 *deep = reinterpret_cast<float4 *>(shared + where.deep) + threadIdx.x;
+  /* what follows from this is worked out anew where it is needed: it is not worth a register in the loop */
+  auto this_thread = []() -> unsigned {
+    unsigned thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  };
+  auto deep = [&]() -> float4 * { return reinterpret_cast<float4 *>(shared + where.deep) + this_thread(); };
   RowSums<NV, SUMS, PANELS, CLUSTER> sums = {chunks + group * (2 * SUMS * PANELS * 32),
                                              reinterpret_cast<float *>(shared + where.mail),
                                              barriers + teams * stages,
@@ -105,9 +118,9 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
                                              0};
 
   /* this team's rows: every `stride`-th from `mine` */
-  const int64_t mine = (int64_t)share * teams + group, stride = (int64_t)p.shares * teams;
+  const int mine = share * teams + group, stride = p.shares * teams;
   const int rounds = rounds_from(p, mine, stride);
-  const int most_rounds = rounds_from(p, (int64_t)share * teams, stride); /* of the block's first team */
+  const int most_rounds = rounds_from(p, share * teams, stride); /* of the block's first team */
   const int stage_bytes = streams * cells * 16;
   char *ring = shared + where.ring + group * stages * stage_bytes;
 
@@ -127,7 +140,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
   if (issuer)
 #pragma unroll 1
     for (int i = 0; i < p.ahead && i < rounds; i++) {
-      const RowPlace row = place_of_row<MORE>(p, mine + i * stride);
+      const RowPlace row = place_of_row<MORE>(p, mine + (int64_t)i * stride);
       prefetch_bulk(row_at<MORE>(p.x, row) + skip, own * 16);
       prefetch_bulk(row_at<MORE>(p.dy, row) + skip, own * 16);
     }
@@ -135,7 +148,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
   let_next_start();
 
   auto request = [&](int round, int stage) {
-    const RowPlace row = place_of_row<MORE>(p, mine + round * stride);
+    const RowPlace row = place_of_row<MORE>(p, mine + (int64_t)round * stride);
     char *to = ring + stage * stage_bytes;
     expect_bytes(full + stage, own * 16 * streams);
     copy_bulk<false>(to, row_at<MORE>(p.x, row) + skip, own * 16, full + stage);
@@ -169,19 +182,22 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
   __syncthreads();
   if (CLUSTER) cluster_wait();
 
-  const bool saved = !MORE || p.rstd;
+  const bool saved = MORE != 1 || p.rstd;
+  /* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once: here it
+   * does not know. */
+  auto always_zero = [&]() -> unsigned { return this_thread() >= blockDim.x ? 1 : 0; };
   float next_r = 0, next_mean = 0;
   if (saved && rounds > 0) {
-    next_r = p.rstd[mine];
-    if (LAYER) next_mean = p.mean[mine];
+    next_r = p.rstd[mine + always_zero()];
+    if (LAYER) next_mean = p.mean[mine + always_zero()];
   }
   ColumnSums<NV, V> dweight, dbias;
   dweight.clear();
   if (DBIAS) dbias.clear();
   int stage = 0, turn = 0;
-  bool flushed = false;
-  unsigned odd = 0; /* rounds of this block of FLAT that are out of range; they come after the others */
+  /* rounds that are out of range, FLAT to a word; they come after the others */
   unsigned *odd_rows = reinterpret_cast<unsigned *>(shared + where.odd) + group * DEEP;
+  const bool late = !LAYER && p.late;
   int64_t at = mine;
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
@@ -189,27 +205,33 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
     const RowPlace row = place_of_row<MORE>(p, at);
     at += stride;
     if (saved && round + 1 < rounds) {
-      next_r = p.rstd[at];
-      if (LAYER) next_mean = p.mean[at];
+      next_r = p.rstd[at + always_zero()];
+      if (LAYER) next_mean = p.mean[at + always_zero()];
     }
     wait_for_copies(full + stage, turn);
     const uint4 *cell = reinterpret_cast<const uint4 *>(ring + stage * stage_bytes) + t;
-    Packed<T, V> x[NV], dy[NV], added[NV];
+    Packed<T, V> x[NV], dy[NV], added[NV], kept[NV];
     float h[NV][V], u[NV][V], v[SUMS * NV];
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       take_cell(x[i], cell + i * team);
       take_cell(dy[i], cell + cells + i * team);
-      if (MORE && streams == 3) take_cell(added[i], cell + 2 * cells + i * team);
+      if (MORE == 1 && streams == 3) take_cell(added[i], cell + 2 * cells + i * team);
     }
-    if (MORE && !saved) measure_row<LAYER>(p, sums, x, first, r, mean);
+    if (MORE == 1 && !saved) measure_row<LAYER>(p, sums, x, first, r, mean);
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
-      weigh<T, MORE>(p, u[i], gain + i * team, cells);
+      if (MORE == 2) { /* u is of the type: it is kept */
+        weigh<T, 0>(p, u[i], gain + i * team, cells);
+        pack(kept[i], u[i]);
+        unpack(kept[i], u[i]);
+      } else {
+        weigh<T, MORE>(p, u[i], gain + i * team, cells);
+      }
 #pragma unroll
       for (int j = 0; j < V; j++) {
         a = fused(u[i][j], h[i][j], a);
@@ -219,9 +241,10 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
     }
     if (AGAIN) keep_packed(x);
+    if (MORE == 2) keep_packed(kept);
     keep_packed(dy);
     sums.template publish<Add>(v);
-    if (!p.late && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
+    if (!late && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
     const float2 sum = sums.template collect<Add>();
     if (__builtin_expect(trusted(r) && trusted_dot(sum.x) && (!LAYER || trusted_dot(sum.y)), 1)) {
       const float c2 = divided(sum.x, p.k, p.inverse_k), c1 = LAYER ? divided(sum.y, p.k, p.inverse_k) : 0.0f;
@@ -232,11 +255,13 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
         unpack(dy[i], d);
         if (AGAIN) {
           unpack(x[i], h[i]);
-          unpack(dy[i], u[i]);
           normalise<LAYER>(h[i], r, mean);
-          weigh<T, MORE>(p, u[i], gain + i * team, cells);
         }
-        add_dweight<T, MORE>(p, dweight.sum[i], d, h[i]);
+        if (AGAIN_U) {
+          unpack(MORE == 2 ? kept[i] : dy[i], u[i]);
+          if (MORE != 2) weigh<T, MORE>(p, u[i], gain + i * team, cells);
+        }
+        add_dweight<T, MORE>(p, dweight.sum[i], dy[i], d, h[i]);
         if (DBIAS) {
 #pragma unroll
           for (int j = 0; j < V; j++)
@@ -244,27 +269,26 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
         }
         finish_dx<LAYER, MORE>(p, u[i], h[i], c1, c2, r, (first + i * team) * V);
         if (t + i * team < own) store_dx<MORE>(p, u[i], added[i], to + i * team * 16, copy + i * team * 16);
-        if (AGAIN) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+        if (AGAIN_U) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
       }
-    } else {
-      odd |= 1u << (round % FLAT);
+    } else if (t == 0) {
+      odd_rows[round / FLAT] |= 1u << (round % FLAT);
     }
-    if (p.late && issuer && round + stages < rounds) request(round + stages, stage);
+    if (late && issuer && round + stages < rounds) request(round + stages, stage);
     if (++stage == stages) stage = 0, turn ^= 1;
     if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) {
-      dweight.flush(deep, (int)blockDim.x, flushed);
-      if (DBIAS) dbias.flush(deep + NV * Q * (int)blockDim.x, (int)blockDim.x, flushed);
-      flushed = true;
-      if (t == 0) odd_rows[round / FLAT] = odd;
-      odd = 0;
+      dweight.flush(deep(), (int)blockDim.x, round >= FLAT);
+      if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, round >= FLAT);
     }
   }
-  if (!flushed) { /* no rows */
-    dweight.flush(deep, (int)blockDim.x, false);
-    if (DBIAS) dbias.flush(deep + NV * Q * (int)blockDim.x, (int)blockDim.x, false);
+  if (rounds <= 0) {
+    dweight.flush(deep(), (int)blockDim.x, false);
+    if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, false);
   }
   /* Rows out of range, block of FLAT rounds by block, the teams in step. */
-  if (rounds < most_rounds) team_sync(group, team);
+  if (rounds < most_rounds) /* through the same number of barriers as the first team */
+    for (int i = saved ? 1 : SUMS + 1; i > 0; i--)
+      team_sync(group, team);
   __syncthreads();
   const unsigned *all_odd = reinterpret_cast<const unsigned *>(shared + where.odd);
 #pragma unroll 1
@@ -273,16 +297,16 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, CLUSTER, MORE>, 1)
     for (int g = 0; g < teams; g++)
       steps = max(steps, __popc(all_odd[g * DEEP + block]));
     if (__builtin_expect(steps == 0, 1)) continue;
-    odd = odd_rows[block];
+    unsigned odd = odd_rows[block];
     dweight.clear();
     if (DBIAS) dbias.clear();
 #pragma unroll 1
     for (; steps > 0; steps--, odd &= odd - 1)
       scaled_row<T, NV, LAYER, DBIAS, MORE>(
-          p, sums, odd != 0 ? mine + (block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1, first, gain, cells,
-          dweight, dbias);
-    dweight.flush(deep, (int)blockDim.x, true);
-    if (DBIAS) dbias.flush(deep + NV * Q * (int)blockDim.x, (int)blockDim.x, true);
+          p, sums, odd != 0 ? mine + (int64_t)(block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1, first, gain,
+          cells, dweight, dbias);
+    dweight.flush(deep(), (int)blockDim.x, true);
+    if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, true);
   }
   __syncthreads();
   const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);

@@ -13,7 +13,7 @@ namespace rms_cuda {
 
 typedef void (*BackwardKernel)(const LeanBackward);
 
-template <class T, bool LAYER, bool DBIAS, bool MORE>
+template <class T, bool LAYER, bool DBIAS, int MORE>
 cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream_t stream) {
   p.team = plan.team, p.cluster = plan.cluster;
   auto share_out = [&]() -> void {
@@ -24,7 +24,8 @@ cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream
   if (p.vectors <= 32) {
     p.ahead = 4;
     share_out();
-    cudaError_t error = allow_shared(short_backward_kernel<T, LAYER, DBIAS, MORE>, 0);
+    grid.shared = (size_t)SHORT_STAGES * SHORT_THREADS * 32;
+    cudaError_t error = allow_shared(short_backward_kernel<T, LAYER, DBIAS, MORE>, grid.shared);
     if (error != cudaSuccess) return error;
     return launch(short_backward_kernel<T, LAYER, DBIAS, MORE>, p, grid, 1, true, stream);
   }
@@ -38,7 +39,7 @@ cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream
   const int row = plan.threads / plan.team * p.vectors * 16 * streams / plan.cluster; /* bytes, of all teams */
   p.ahead = plan.team <= BACKWARD_TEAM / 8 ? 4 : 2;
   p.stages = LAYER || plan.cluster > 2 || 2 * row < 64 * 1024 ? 3 : 2;
-  p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4 && p.stages == 2;
+  p.late = !LAYER && plan.cluster == 1 && plan.team > BACKWARD_TEAM / 4 && p.stages == 2 && (!MORE || streams == 3);
   auto shared = [&](int stages) -> size_t {
     return (size_t)backward_shared<2, vector_of<T>, LAYER, DBIAS, 1>(plan.threads, plan.team, stages, streams,
                                                                      plan.cluster)
@@ -63,12 +64,16 @@ cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream
 
 template <class T>
 cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2) {
+    if (p.more && !layer && p.before && p.rstd && p.dx.data && !p.added.data && !p.copy.data)
+      return launch_lean_backward_as<T, false, false, 2>(p, plan, stream);
+  }
   if (p.more)
-    return layer ? launch_lean_backward_as<T, true, true, true>(p, plan, stream)
-                 : launch_lean_backward_as<T, false, false, true>(p, plan, stream);
-  if (!layer) return launch_lean_backward_as<T, false, false, false>(p, plan, stream);
-  return p.want_dbias ? launch_lean_backward_as<T, true, true, false>(p, plan, stream)
-                      : launch_lean_backward_as<T, true, false, false>(p, plan, stream);
+    return layer ? launch_lean_backward_as<T, true, true, 1>(p, plan, stream)
+                 : launch_lean_backward_as<T, false, false, 1>(p, plan, stream);
+  if (!layer) return launch_lean_backward_as<T, false, false, 0>(p, plan, stream);
+  return p.want_dbias ? launch_lean_backward_as<T, true, true, 0>(p, plan, stream)
+                      : launch_lean_backward_as<T, true, false, 0>(p, plan, stream);
 }
 
 } // namespace rms_cuda

@@ -10,7 +10,7 @@
 namespace rms_cuda {
 
 /* dy to u. */
-template <class T, bool MORE, int V>
+template <class T, int MORE, int V>
 __device__ __forceinline__ void weigh(const LeanBackward &p, float (&u)[V], const float4 *gain, int plane) {
 #pragma unroll
   for (int c = 0; c < V / 4; c++) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void weigh(const LeanBackward &p, float (&u)[V], cons
 }
 
 /* One row of a team; none where row is negative. Every team of a block goes through the same barriers. */
-template <class T, int NV, bool LAYER, bool DBIAS, bool MORE, int SUMS, int PANELS, bool CLUSTER>
+template <class T, int NV, bool LAYER, bool DBIAS, int MORE, int SUMS, int PANELS, bool CLUSTER>
 __device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums, int64_t row,
                                            int first, const float4 *gain, int cells,
                                            ColumnSums<NV, vector_of<T>> &dweight, ColumnSums<NV, vector_of<T>> &dbias) {
@@ -33,8 +33,8 @@ __device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SU
   Packed<T, V> x[NV], dy[NV];
   float v[SUMS * NV];
   if (active) {
-    f.r = MORE && !p.rstd ? 0.0f : p.rstd[row];
-    if (LAYER && (!MORE || p.mean)) f.mean = p.mean[row];
+    f.r = MORE == 1 && !p.rstd ? 0.0f : p.rstd[row];
+    if (LAYER && (MORE != 1 || p.mean)) f.mean = p.mean[row];
   }
 #pragma unroll
   for (int i = 0; i < NV; i++) {
@@ -137,14 +137,14 @@ __device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SU
       h[j] = fused(h[j], f.scale, -f.mean) * f.r;
       u[j] *= f.u_scale;
     }
-    add_dweight<T, MORE>(p, dweight.sum[i], d, h);
+    add_dweight<T, MORE>(p, dweight.sum[i], dy[i], d, h);
     if (DBIAS) {
 #pragma unroll
       for (int j = 0; j < V; j++)
         dbias.sum[i][j] += d[j];
     }
     finish_dx<true, MORE>(p, u, h, f.c1, f.c2, f.out, vector * V);
-    if (MORE && here && p.added.data) load_vector<true, true>(x[i], row_at<MORE>(p.added, at) + vector * 16, V);
+    if (MORE == 1 && here && p.added.data) load_vector<true, true>(x[i], row_at<MORE>(p.added, at) + vector * 16, V);
     if (here) store_dx<MORE>(p, u, x[i], row_at<MORE>(p.dx, at) + vector * 16, row_at<MORE>(p.copy, at) + vector * 16);
   }
 }

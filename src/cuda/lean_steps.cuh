@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of the lean backward kernels that are the same for a row of a block and one of a few lanes. MORE: what is
- * switched at run time, and costs the others nothing. The arithmetic is that of backward.cuh. */
+ * Steps of the lean backward kernels that are the same for a row of a block and one of a few lanes. MORE = 1: what is
+ * switched at run time, and costs the others nothing; 2: rounding before the weight, of 16-bit types, with saved
+ * statistics and nothing to add. The arithmetic is that of backward.cuh. */
 #ifndef RMS_CUDA_LEAN_STEPS_CUH
 #define RMS_CUDA_LEAN_STEPS_CUH
 
@@ -35,7 +36,7 @@ struct RowPlace {
   int64_t outer;
   unsigned inner;
 };
-template <bool MORE> __device__ __forceinline__ RowPlace place_of_row(const LeanBackward &p, int64_t row) {
+template <int MORE> __device__ __forceinline__ RowPlace place_of_row(const LeanBackward &p, int64_t row) {
   RowPlace at = {row, 0};
   if (MORE && p.inner != 0) {
     const unsigned outer = __umulhi((unsigned)row, p.inverse_inner) >> p.inner_shift;
@@ -44,7 +45,7 @@ template <bool MORE> __device__ __forceinline__ RowPlace place_of_row(const Lean
   }
   return at;
 }
-template <bool MORE> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
+template <int MORE> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
   return rows.data + at.outer * rows.outer + (MORE ? at.inner * rows.inner : 0);
 }
 
@@ -55,15 +56,49 @@ template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x
 }
 
 /* u, dy times the weight, as models see it that round before the weight. */
-template <class T, bool MORE, int V> __device__ __forceinline__ void round_u(const LeanBackward &p, float (&u)[V]) {
-  if (MORE && p.before) round_to<T>(u);
+template <class T, int MORE, int V> __device__ __forceinline__ void round_u(const LeanBackward &p, float (&u)[V]) {
+  if (MORE == 2 || (MORE && p.before)) round_to<T>(u);
+}
+
+/* Products of elements, each rounded to the type. */
+template <int V>
+__device__ __forceinline__ void multiply(Packed<__nv_bfloat16, V> &a, const Packed<__nv_bfloat16, V> &b) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __nv_bfloat162 two =
+        __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&a.w[i]), *reinterpret_cast<const __nv_bfloat162 *>(&b.w[i]));
+    a.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
+}
+template <int V> __device__ __forceinline__ void multiply(Packed<__half, V> &a, const Packed<__half, V> &b) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __half2 two = __hmul2(*reinterpret_cast<const __half2 *>(&a.w[i]), *reinterpret_cast<const __half2 *>(&b.w[i]));
+    a.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
 }
 
 /* What dweight gets from a row. */
-template <class T, bool MORE, int V>
-__device__ __forceinline__ void add_dweight(const LeanBackward &p, float (&sum)[V], const float (&dy)[V],
-                                            const float (&h)[V]) {
-  if (MORE && p.before) {
+template <class T, int MORE, int V>
+__device__ __forceinline__ void add_dweight(const LeanBackward &p, float (&sum)[V], const Packed<T, V> &packed_dy,
+                                            const float (&dy)[V], const float (&h)[V]) {
+  if constexpr (MORE == 2) {
+    Packed<T, V> packed;
+    float q[V];
+    pack(packed, h);
+    if (p.round_product) {
+      multiply(packed, packed_dy);
+      unpack(packed, q);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum[j] += q[j];
+    } else {
+      unpack(packed, q);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum[j] = fused(dy[j], q[j], sum[j]);
+    }
+  } else if (MORE && p.before) {
     float q[V];
 #pragma unroll
     for (int j = 0; j < V; j++)
@@ -90,18 +125,24 @@ __device__ __forceinline__ void add_dweight(const LeanBackward &p, float (&sum)[
 }
 
 /* u to dx; `column` is the first of the vector. */
-template <bool LAYER, bool MORE, int V>
+template <bool LAYER, int MORE, int V>
 __device__ __forceinline__ void finish_dx(const LeanBackward &p, float (&u)[V], const float (&h)[V], float c1, float c2,
                                           float r, int column) {
+  if (!MORE || p.whole) {
 #pragma unroll
-  for (int j = 0; j < V; j++)
-    u[j] = fused(-h[j], !MORE || column + j < p.leading ? c2 : 0.0f, LAYER ? u[j] - c1 : u[j]) * r;
+    for (int j = 0; j < V; j++)
+      u[j] = fused(-h[j], c2, LAYER ? u[j] - c1 : u[j]) * r;
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] = fused(-h[j], column + j < p.leading ? c2 : 0.0f, LAYER ? u[j] - c1 : u[j]) * r;
+  }
 }
 
 /* Elements outside the statistic become zeros. */
-template <bool MORE, int V>
+template <int MORE, int V>
 __device__ __forceinline__ void keep_leading(const LeanBackward &p, float (&x)[V], int column) {
-  if (MORE && column + V > p.leading) {
+  if (MORE && !p.whole && column + V > p.leading) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       if (column + j >= p.leading) x[j] = 0;
@@ -109,11 +150,11 @@ __device__ __forceinline__ void keep_leading(const LeanBackward &p, float (&x)[V
 }
 
 /* dx of a vector to memory, `offset` bytes into its row; `in` is what is added to it. */
-template <bool MORE, class T, int V>
+template <int MORE, class T, int V>
 __device__ __forceinline__ void store_dx(const LeanBackward &p, float (&dx)[V], const Packed<T, V> &in, char *to,
                                          char *copy) {
   Packed<T, V> packed;
-  if (MORE && p.added.data) {
+  if (MORE == 1 && p.added.data) {
     float more[V];
     unpack(in, more);
 #pragma unroll
@@ -121,8 +162,8 @@ __device__ __forceinline__ void store_dx(const LeanBackward &p, float (&dx)[V], 
       dx[j] += more[j];
   }
   pack(packed, dx);
-  if (!MORE || p.dx.data) store_vector<true>(to, packed, V);
-  if (MORE && p.copy.data) store_vector<true>(copy, packed, V);
+  if (MORE != 1 || p.dx.data) store_vector<true>(to, packed, V);
+  if (MORE == 1 && p.copy.data) store_vector<true>(copy, packed, V);
 }
 
 /* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that

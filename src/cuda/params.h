@@ -23,9 +23,9 @@ enum { LEAN_SHARED = 220 * 1024 };
 /* Vectors of a thread of the backward kernel. */
 enum { BACKWARD_VECTORS = 2 };
 
-/* Short rows: rows of a thread at a time in the forward, threads of a backward block, and how many such blocks an SM
- * holds. */
-enum { SHORT_ROWS = 4, SHORT_THREADS = 384, SHORT_BLOCKS = 2 };
+/* Short rows: rows of a thread at a time in the forward, threads of a backward block, how many such blocks an SM holds,
+ * and rows of a thread that are on their way. */
+enum { SHORT_ROWS = 4, SHORT_THREADS = 384, SHORT_BLOCKS = 2, SHORT_STAGES = 4 };
 
 /* Rows that one sum of the lean backward takes in registers, and how many such blocks of rows one team: each block adds
  * at most two sums to shared memory, the lanes of a warp that share columns are five additions, and one rounding comes
@@ -136,6 +136,7 @@ struct LeanBackward {
   unsigned inverse_inner; /* and how to divide by it: set_inner() */
   int inner_shift;
   int leading;        /* elements of a row in the statistic              */
+  bool whole;         /* all of them                                     */
   bool before;        /* h and u are rounded to the data type            */
   bool round_product; /* and dy*h                                        */
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Backward of the common case (lean_backward.cuh) for rows of at most 32 vectors: `team` lanes share a row, each has
- * one vector of it, and loads that of its next row before it works on this one. */
+ * one vector of it, and asks for that of its next rows before it works on this one. */
 #ifndef RMS_CUDA_SHORT_BACKWARD_CUH
 #define RMS_CUDA_SHORT_BACKWARD_CUH
 
 #include "lean_backward.cuh"
+#include "ring.cuh"
 
 namespace rms_cuda {
 
@@ -21,7 +22,7 @@ template <class Op, int ROWS> __device__ __forceinline__ void over_lanes(float (
 }
 
 /* The gains of a lane's columns: in registers, or where these are short in shared memory. */
-template <class T, bool MORE> struct Gains {
+template <class T, int MORE> struct Gains {
   static constexpr int V = vector_of<T>, Q = V / 4, held = MORE ? 1 : V;
   float g[held];
   float4 *cells; /* MORE: Q planes of 32 */
@@ -65,7 +66,7 @@ template <class T, bool MORE> struct Gains {
 };
 
 /* One row of each team of the warp, scaled where it has to be. */
-template <class T, bool LAYER, bool DBIAS, bool MORE>
+template <class T, bool LAYER, bool DBIAS, int MORE>
 __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first, const Gains<T, MORE> &gains,
                                              ColumnSums<1, vector_of<T>> &dweight, ColumnSums<1, vector_of<T>> &dbias) {
   constexpr int V = vector_of<T>;
@@ -79,8 +80,8 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
     load_vector<true, true>(dy[0], row_at<MORE>(p.dy, at) + first * 16, V);
   }
   if (active) {
-    f.r = MORE && !p.rstd ? 0.0f : p.rstd[row];
-    if (LAYER && (!MORE || p.mean)) f.mean = p.mean[row];
+    f.r = MORE == 1 && !p.rstd ? 0.0f : p.rstd[row];
+    if (LAYER && (MORE != 1 || p.mean)) f.mean = p.mean[row];
   }
   auto total = [&](float a) -> float {
     float v[1] = {a};
@@ -153,7 +154,7 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
   float u[V], h[V], d[V];
   take_u(u, h);
   unpack(dy[0], d);
-  add_dweight<T, MORE>(p, dweight.sum[0], d, h);
+  add_dweight<T, MORE>(p, dweight.sum[0], dy[0], d, h);
 #pragma unroll
   for (int j = 0; j < V; j++) {
     if (DBIAS) dbias.sum[0][j] += d[j];
@@ -161,7 +162,7 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
   }
   finish_dx<true, MORE>(p, u, h, f.c1, f.c2, f.out, first * V);
   if (!here) return;
-  if (MORE && p.added.data) load_vector<true, true>(x[0], row_at<MORE>(p.added, at) + first * 16, V);
+  if (MORE == 1 && p.added.data) load_vector<true, true>(x[0], row_at<MORE>(p.added, at) + first * 16, V);
   store_dx<MORE>(p, u, x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
 }
 
@@ -193,23 +194,33 @@ __device__ __forceinline__ void measure_lanes(const LeanBackward &p, const float
   r = in_range(a[0]) ? quotient(1.0f, square_root(quotient(a[0], p.k) + p.eps)) : 0.0f;
 }
 
-/* What a lane has of a row. */
-template <class T, bool LAYER, bool MORE> struct Piece {
-  Packed<T, vector_of<T>> x[1], dy[1];
+/* The saved statistic of a row. */
+template <bool LAYER, int MORE> struct Saved {
   float r, mean;
 
-  __device__ __forceinline__ void fetch(const LeanBackward &p, int64_t row, int first) {
-    clear(x[0]), clear(dy[0]);
+  __device__ __forceinline__ void load(const LeanBackward &p, int64_t row) {
     r = 1, mean = 0;
-    if (row >= p.rows) return;
-    if (first < p.vectors) {
-      const RowPlace at = place_of_row<MORE>(p, row);
-      load_vector<true, true>(x[0], row_at<MORE>(p.x, at) + first * 16, vector_of<T>);
-      load_vector<true, true>(dy[0], row_at<MORE>(p.dy, at) + first * 16, vector_of<T>);
-    }
-    if (MORE && !p.rstd) return;
+    if (row >= p.rows || (MORE == 1 && !p.rstd)) return;
     r = p.rstd[row];
     if (LAYER) mean = p.mean[row];
+  }
+};
+
+/* What a lane has of a row: it asks for it some rows ahead, and gets it back from its own cells. */
+template <class T, int MORE> struct Piece {
+  Packed<T, vector_of<T>> x[1], dy[1];
+
+  /* Zeros where there is nothing. */
+  static __device__ __forceinline__ void request(const LeanBackward &p, uint4 *cell, int64_t row, int first) {
+    const bool active = row < p.rows && first < p.vectors;
+    const RowPlace at = place_of_row<MORE>(p, active ? row : 0);
+    const int bytes = active ? 16 : 0, skip = active ? first * 16 : 0;
+    copy_ahead(cell, row_at<MORE>(p.x, at) + skip, bytes);
+    copy_ahead(cell + SHORT_THREADS, row_at<MORE>(p.dy, at) + skip, bytes);
+  }
+  __device__ __forceinline__ void take(const uint4 *cell) {
+    take_cell(x[0], cell);
+    take_cell(dy[0], cell + SHORT_THREADS);
   }
 };
 
@@ -235,15 +246,8 @@ __device__ __forceinline__ void write_lanes(float *to, ColumnSums<1, V> &sums, f
   write_columns<1, V / 4>(to, cells, team, SHORT_THREADS / 32, vectors);
 }
 
-template <class T> constexpr bool is_half = false;
-template <> constexpr bool is_half<__half> = true;
-
-/* Blocks of an SM: as many as there are registers for; f16 takes more of them than bf16. */
-template <class T, bool LAYER, bool DBIAS>
-constexpr int short_backward_blocks = DBIAS || (LAYER && is_half<T>) ? 1 : SHORT_BLOCKS;
-
-template <class T, bool LAYER, bool DBIAS, bool MORE>
-__global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER, DBIAS>)
+template <class T, bool LAYER, bool DBIAS, int MORE>
+__global__ void __launch_bounds__(SHORT_THREADS, LAYER &&MORE ? 1 : SHORT_BLOCKS)
     short_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4;
   __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * SHORT_THREADS];
@@ -251,7 +255,8 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
   const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
   const int64_t stride = (int64_t)p.shares * teams;
   float4 *deep = cells + threadIdx.x;
-  Piece<T, LAYER, MORE> next;
+  extern __shared__ uint4 short_ring[]; /* stages of two cells a thread */
+  uint4 *ring = short_ring + threadIdx.x;
   __shared__ float4 shared_gain[MORE ? Q * 32 : 1];
   Gains<T, MORE> gains;
   gains.cells = shared_gain + first;
@@ -264,25 +269,40 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
       const RowPlace at = place_of_row<MORE>(p, row + i * stride);
       prefetch_line(row_at<MORE>(p.x, at) + first * 16);
       prefetch_line(row_at<MORE>(p.dy, at) + first * 16);
+      if (MORE != 1 || p.rstd) prefetch_line(reinterpret_cast<const char *>(p.rstd + row + i * stride));
+      if (LAYER && (MORE != 1 || p.mean)) prefetch_line(reinterpret_cast<const char *>(p.mean + row + i * stride));
     }
   }
   wait_for_previous();
   let_next_start();
-  next.fetch(p, row, first);
+  const int turns = rounds_from(p, (int64_t)blockIdx.x * teams, stride);
+#pragma unroll 1
+  for (int i = 0; i < SHORT_STAGES - 1; i++) {
+    if (i < turns) Piece<T, MORE>::request(p, ring + i * 2 * SHORT_THREADS, row + i * stride, first);
+    end_of_copies();
+  }
+  Saved<LAYER, MORE> next;
+  next.load(p, row);
   gains.set(p, first);
   ColumnSums<1, V> dweight, dbias;
   dweight.clear();
   dbias.clear();
-  const int turns = rounds_from(p, (int64_t)blockIdx.x * teams, stride);
 #pragma unroll 1
   for (int turn = 0; turn < turns; turn++, row += stride) {
-    Piece<T, LAYER, MORE> now = next;
-    if (turn + 1 < turns) next.fetch(p, row + stride, first);
+    if (turn + SHORT_STAGES - 1 < turns)
+      Piece<T, MORE>::request(p, ring + (turn + SHORT_STAGES - 1) % SHORT_STAGES * 2 * SHORT_THREADS,
+                              row + (SHORT_STAGES - 1) * stride, first);
+    end_of_copies();
+    Saved<LAYER, MORE> saved = next;
+    next.load(p, row + stride);
+    wait_for_stage(SHORT_STAGES);
+    Piece<T, MORE> now;
+    now.take(ring + turn % SHORT_STAGES * 2 * SHORT_THREADS);
     float h[V], u[V], a[1] = {0}, b[1] = {0};
     unpack(now.x[0], h);
     unpack(now.dy[0], u);
-    if (MORE && !p.rstd) measure_lanes<LAYER>(p, h, first, now.r, now.mean);
-    normalise<LAYER>(h, now.r, now.mean);
+    if (MORE == 1 && !p.rstd) measure_lanes<LAYER>(p, h, first, saved.r, saved.mean);
+    normalise<LAYER>(h, saved.r, saved.mean);
     gains.weigh(p, u);
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -293,27 +313,27 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<T, LAYER,
     if (MORE) keep_packed(now.x);
     over_lanes<Add>(a, p.team);
     if (LAYER) over_lanes<Add>(b, p.team);
-    const bool good = row >= p.rows || (trusted(now.r) && trusted_dot(a[0]) && (!LAYER || trusted_dot(b[0])));
+    const bool good = row >= p.rows || (trusted(saved.r) && trusted_dot(a[0]) && (!LAYER || trusted_dot(b[0])));
     if (__builtin_expect(__all_sync(whole_warp, good), 1)) {
       const float c2 = divided(a[0], p.k, p.inverse_k), c1 = LAYER ? divided(b[0], p.k, p.inverse_k) : 0.0f;
       float d[V];
       unpack(now.dy[0], d);
       if (MORE) { /* again, to have fewer registers in between */
         unpack(now.x[0], h);
-        normalise<LAYER>(h, now.r, now.mean);
+        normalise<LAYER>(h, saved.r, saved.mean);
         unpack(now.dy[0], u);
         gains.weigh(p, u);
       }
-      add_dweight<T, MORE>(p, dweight.sum[0], d, h);
+      add_dweight<T, MORE>(p, dweight.sum[0], now.dy[0], d, h);
       if (DBIAS) {
 #pragma unroll
         for (int j = 0; j < V; j++)
           dbias.sum[0][j] += d[j];
       }
-      finish_dx<LAYER, MORE>(p, u, h, c1, c2, now.r, first * V);
+      finish_dx<LAYER, MORE>(p, u, h, c1, c2, saved.r, first * V);
       if (first < p.vectors && row < p.rows) {
         const RowPlace at = place_of_row<MORE>(p, row);
-        if (MORE && p.added.data) load_vector<true, true>(now.x[0], row_at<MORE>(p.added, at) + first * 16, V);
+        if (MORE == 1 && p.added.data) load_vector<true, true>(now.x[0], row_at<MORE>(p.added, at) + first * 16, V);
         store_dx<MORE>(p, u, now.x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
       }
     } else if (threadIdx.x % 32 == 0) {
