@@ -130,9 +130,10 @@ char *allocate(Bench &b, size_t bytes) {
   return static_cast<char *>(p);
 }
 
+/* Every tensor has room for the wider of the types in use: a copy moves the same bytes in each of its streams. */
 char *tensor(Bench &b, size_t elements, rms_dtype type) {
   static uint64_t seed = 1;
-  char *p = allocate(b, elements * rms_dtype_size(type));
+  char *p = allocate(b, elements * std::max(rms_dtype_size(type), std::max(b.size, b.residual_size)));
   fill_kernel<<<1024, 256, 0, b.stream>>>(p, (int64_t)elements, type, seed++);
   return p;
 }

@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
         g[j] = 1;
       if (lay.weight && n > 0) {
         load_parameter<ALIGNED, T>(g, weight, part.first + i * part.step, n, lay.weight_wide);
-        add_offset(lay, g);
+        add_offset(g, lay.offset);
       }
 #pragma unroll
       for (int c = 0; c < cells_g; c++)

@@ -91,37 +91,73 @@ static bool one_pitch(const Layout &lay, const Rows &rows, int64_t *pitch) {
   return !rows.data || lay.inner <= 1 || lay.outer <= 1 || rows.outer == rows.inner * lay.inner;
 }
 
-/* What forward and backward ask of a call for the lean kernels. */
-static bool is_common(const Layout &lay, bool aligned) {
-  return aligned && lay.dtype != RMS_F64 && !lay.indices && lay.k == lay.width && !lay.eps_outside && !lay.before &&
-         lay.groups == 1 && lay.weight_inner == 0;
+/* The segments of a forward as rows with at most two distances and weights by inner index. */
+static bool make_rows(const ForwardJob &job, LeanForward *p) {
+  const Layout &lay = job.lay;
+  const int64_t size = (int64_t)rms_dtype_size(lay.dtype), weight_size = lay.weight_wide ? 4 : size;
+  Rows *const to[] = {&p->x, &p->residual, &p->y, &p->sum};
+  const Rows *const from[] = {&job.x, &job.residual, &job.y, &job.residual_out};
+  bool even = true;
+  int64_t pitch[4];
+  for (int i = 0; i < 4; i++)
+    even = one_pitch(lay, *from[i], &pitch[i]) && even;
+  p->rows = lay.outer * lay.inner * lay.groups;
+  p->inner = lay.inner;
+  p->weight_inner = lay.inner > 1 ? lay.weight_inner : 0;
+  for (int i = 0; i < 4; i++)
+    *to[i] = *from[i];
+  if (even && p->weight_inner == 0) { /* one distance for all rows */
+    p->inner = 1;
+    for (int i = 0; i < 4; i++)
+      to[i]->outer = pitch[i];
+    if (lay.groups > 1) {
+      p->inner = lay.groups;
+      p->weight_inner = lay.weight || job.bias ? lay.width * weight_size : 0;
+      for (int i = 0; i < 4; i++)
+        to[i]->inner = lay.width * size;
+    }
+    return true;
+  }
+  return lay.groups == 1;
 }
 
 static bool make_lean(const Device &device, const ForwardJob &job, LeanForward *p) {
   const Layout &lay = job.lay;
-  if (!is_common(lay, job.aligned) || !plan_lean_forward(device, lay, job.residual.data != nullptr)) return false;
-  if ((lay.weight_wide && lay.weight) || (job.bias && !lay.weight) || (lay.residual_wide && job.residual.data))
+  if (!job.aligned || lay.dtype == RMS_F64 || lay.indices || (lay.residual_wide && job.residual.data) ||
+      vectors_of(lay) > INT32_MAX / 16)
     return false;
   *p = {};
-  p->x = job.x.data, p->residual = job.residual.data, p->y = job.y.data, p->sum = job.residual_out.data;
+  if (!make_rows(job, p)) return false;
   p->weight = lay.weight, p->bias = job.bias;
   p->rstd = static_cast<float *>(job.rstd), p->mean = static_cast<float *>(job.mean);
-  p->rows = lay.outer * lay.inner;
   p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = lay.eps_limit;
-  p->k = (float)lay.width, p->inverse_k = 1.0f / (float)lay.width;
+  p->statistic = (int)lay.k, p->k = (float)lay.k, p->inverse_k = 1.0f / (float)lay.k;
+  p->before = lay.before, p->eps_outside = lay.eps_outside;
+  p->weight_wide = lay.weight_wide && (lay.weight || job.bias);
   p->vectors = (int)vectors_of(lay);
-  return one_pitch(lay, job.x, &p->x_pitch) && one_pitch(lay, job.residual, &p->residual_pitch) &&
-         one_pitch(lay, job.y, &p->y_pitch) && one_pitch(lay, job.residual_out, &p->sum_pitch);
+  p->options =
+      p->inner > 1 || p->before || p->eps_outside || p->weight_wide || lay.k != lay.width || (job.bias && !lay.weight);
+  while ((int64_t)1 << p->inner_shift < p->inner && p->inner_shift < 31)
+    p->inner_shift++;
+  p->inner_factor =
+      (unsigned)((((uint64_t)1 << 32) * (((uint64_t)1 << p->inner_shift) - (uint64_t)p->inner)) / (uint64_t)p->inner +
+                 1);
+  return plan_lean_forward(device, p->vectors, job.residual.data != nullptr, p->options) &&
+         (p->inner == 1 || p->rows <= most_blocks || (p->inner <= most_blocks && p->vectors <= 2048));
 }
 
 static cudaError_t launch_lean(const LeanForward &p, const ForwardJob &job, const Device &device, cudaStream_t stream) {
+  const bool layer = job.lay.layer;
   switch (job.lay.dtype) {
   case RMS_BF16:
-    return launch_lean_forward_of<__nv_bfloat16>(p, job.lay.layer, device, stream);
+    return p.options ? launch_lean_forward_of<__nv_bfloat16, true>(p, layer, device, stream)
+                     : launch_lean_forward_of<__nv_bfloat16, false>(p, layer, device, stream);
   case RMS_F16:
-    return launch_lean_forward_of<__half>(p, job.lay.layer, device, stream);
+    return p.options ? launch_lean_forward_of<__half, true>(p, layer, device, stream)
+                     : launch_lean_forward_of<__half, false>(p, layer, device, stream);
   default:
-    return launch_lean_forward_of<float>(p, job.lay.layer, device, stream);
+    return p.options ? launch_lean_forward_of<float, true>(p, layer, device, stream)
+                     : launch_lean_forward_of<float, false>(p, layer, device, stream);
   }
 }
 

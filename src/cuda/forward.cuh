@@ -7,6 +7,7 @@
 #ifndef RMS_CUDA_FORWARD_CUH
 #define RMS_CUDA_FORWARD_CUH
 
+#include "affine.cuh"
 #include "statistic.cuh"
 
 namespace rms_cuda {
@@ -103,41 +104,6 @@ __device__ __forceinline__ Statistic<float> statistic_of(const Layout &lay, Team
   }
   finish(lay, st, (float)lay.k);
   return st;
-}
-
-/* h to y: the affine part in one of the two rounding orders. g holds the weight plus its offset. */
-template <class T, int V, class R>
-__device__ __forceinline__ void affine(const Layout &lay, R (&h)[V], const R (&g)[V], bool has_bias, const R (&b)[V]) {
-  if (lay.before) {
-    round_to<T>(h);
-    if (lay.weight) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        h[j] *= g[j];
-      if (!lay.weight_wide) round_to<T>(h);
-    }
-    if (has_bias) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        h[j] += b[j];
-    }
-  } else if (has_bias) {
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      h[j] = lay.weight ? fused(h[j], g[j], b[j]) : h[j] + b[j];
-  } else if (lay.weight) {
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      h[j] *= g[j];
-  }
-}
-
-template <int V, class R> __device__ __forceinline__ void add_offset(const Layout &lay, R (&g)[V]) {
-  if (lay.offset != 0) {
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      g[j] += (R)lay.offset;
-  }
 }
 
 /* Which segment and which part of it this thread works on. */
@@ -266,10 +232,10 @@ __global__ void __launch_bounds__(FORWARD_TEAM, forward_blocks<T, S, NV, ALIGNED
         unpack(weight[i], g);
       else
         load_parameter<ALIGNED, T>(g, weight_at, first + i * step, n, lay.weight_wide);
-      add_offset(lay, g);
+      add_offset(g, lay.offset);
     }
     if (job.bias) load_parameter<ALIGNED, T>(b, bias_at, first + i * step, n, lay.weight_wide);
-    affine<T>(lay, h, g, job.bias != nullptr, b);
+    affine<T>(h, g, b, {lay.weight != nullptr, job.bias != nullptr, lay.before, lay.weight_wide});
     Packed<T, V> out;
     pack(out, h);
     store_vector<ALIGNED>(y_at + (first + i * step) * (int)sizeof(T), out, n);

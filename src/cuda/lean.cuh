@@ -42,6 +42,19 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
+/* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that
+ * writes it. */
+__device__ __forceinline__ void prefetch_bulk(const char *from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+  (void)from, (void)bytes;
+#endif
+}
+__device__ __forceinline__ void prefetch_line(const char *from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
+
 /* One thread copies `bytes` (a multiple of 16) to shared memory; they count on the barrier `full`. ONCE: nobody reads
  * them again, which helps the forward and, measured, hurts the backward. */
 template <bool ONCE>

@@ -2,5 +2,5 @@
 #include "lean_forward_launch.cuh"
 
 namespace rms_cuda {
-template cudaError_t launch_lean_forward_of<float>(const LeanForward &, bool, const Device &, cudaStream_t);
+template cudaError_t launch_lean_forward_of<float, false>(const LeanForward &, bool, const Device &, cudaStream_t);
 }

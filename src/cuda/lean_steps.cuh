@@ -166,19 +166,6 @@ __device__ __forceinline__ void store_dx(const LeanBackward &p, float (&dx)[V], 
   if (MORE == 1 && p.copy.data) store_vector<true>(copy, packed, V);
 }
 
-/* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that
- * writes it. */
-__device__ __forceinline__ void prefetch_bulk(const char *from, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#else
-  (void)from, (void)bytes;
-#endif
-}
-__device__ __forceinline__ void prefetch_line(const char *from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
-}
-
 } // namespace rms_cuda
 
 #endif

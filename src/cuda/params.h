@@ -70,19 +70,26 @@ struct ForwardJob {
   int cluster;              /* blocks that share a segment */
 };
 
-/* A forward of the common case: the rows are as far apart as the pitches say, in bytes. */
+/* A forward of aligned rows, all tensors of the data type. Segments are rows here: groups are a kind of inner index.
+ * Row i belongs to inner index i % inner and outer index i / inner. */
 struct LeanForward {
-  const char *x, *residual, *weight, *bias;
-  char *y, *sum;
+  Rows x, residual, y, sum;
+  const char *weight, *bias;
   float *rstd, *mean;
-  int64_t x_pitch, residual_pitch, y_pitch, sum_pitch, rows;
+  int64_t rows, inner;
   double exact_eps;
   float eps, k, inverse_k, offset;
   int eps_limit;
-  int vectors;       /* of a row                                             */
-  int team, cluster; /* lanes that share a row, blocks that share a row      */
-  int shares;        /* blocks or clusters that walk the rows                */
-  int stages;        /* of the ring                                          */
+  bool options; /* any of the following is in use, or inner is above 1 */
+  bool before, eps_outside, weight_wide;
+  unsigned inner_factor, inner_shift; /* n / inner is (high half of n * factor, plus n) >> shift, for n below 2^31 */
+  int statistic;                      /* elements in it: the first of the row                 */
+  int64_t weight_inner;               /* bytes from one inner index's weights to the next     */
+  int vectors;                        /* of a row                                             */
+  int team, cluster;                  /* lanes that share a row, blocks that share a row      */
+  int shares;                         /* blocks or clusters that walk the rows                */
+  int stages;                         /* of the ring                                          */
+  unsigned ahead;                     /* blocks that ask for their rows before their turn */
 };
 
 /* What the second half of a backward needs to know of a segment. */

@@ -32,18 +32,32 @@ __device__ __forceinline__ void load_elements(R (&f)[V], const char *p, int64_t 
 }
 
 template <class T, int V, class R>
-__device__ __forceinline__ void store_elements(char *p, int64_t j, const R (&f)[V], int n, bool wide) {
+__device__ __forceinline__ void store_elements(char *p, int64_t j, const R (&f)[V], int n, bool wide, bool aligned) {
   if constexpr (sizeof(T) == 2) {
     if (wide) {
       Packed<float, V> v;
       pack(v, f);
-      store_narrow(p + j * 4, v.w, n * 4);
+      if (aligned)
+        store_vector<true>(p + j * 4, v, n);
+      else
+        store_narrow(p + j * 4, v.w, n * 4);
       return;
     }
   }
   Packed<T, V> v;
   pack(v, f);
-  store_narrow(p + j * (int64_t)sizeof(T), v.w, n * (int)sizeof(T));
+  if (aligned)
+    store_vector<true>(p + j * (int64_t)sizeof(T), v, n);
+  else
+    store_narrow(p + j * (int64_t)sizeof(T), v.w, n * (int)sizeof(T));
+}
+
+template <class T, int V, class R>
+__device__ __forceinline__ void load_parameters(R (&f)[V], const char *p, int64_t j, int n, bool wide, bool aligned) {
+  if (aligned)
+    load_parameter<true, T>(f, p, j, n, wide);
+  else
+    load_parameter<false, T>(f, p, j, n, wide);
 }
 
 /* The threads of a segment: 2^n lanes that have one vector each, or warps (a power of two up to 16). */
@@ -180,17 +194,17 @@ __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_forward_kernel(const __gr
     int n = (int)(lay.width - v * V < V ? lay.width - v * V : V);
     R h[V], g[V], b[V];
     load(v * V, n, h);
-    if (job.residual_out.data) store_elements<T>(sum_at, v * V, h, n, lay.residual_wide);
+    if (job.residual_out.data) store_elements<T>(sum_at, v * V, h, n, lay.residual_wide, job.aligned);
 #pragma unroll
     for (int j = 0; j < V; j++)
       h[j] = fused(h[j], st.scale, -st.mean) * st.r;
     if (lay.weight) {
-      load_parameter<false, T>(g, weight_at, v * V, n, lay.weight_wide);
-      add_offset(lay, g);
+      load_parameters<T>(g, weight_at, v * V, n, lay.weight_wide, job.aligned);
+      add_offset(g, lay.offset);
     }
-    if (job.bias) load_parameter<false, T>(b, bias_at, v * V, n, lay.weight_wide);
-    affine<T>(lay, h, g, job.bias != nullptr, b);
-    store_elements<T>(y_at, v * V, h, n, false);
+    if (job.bias) load_parameters<T>(b, bias_at, v * V, n, lay.weight_wide, job.aligned);
+    affine<T>(h, g, b, {lay.weight != nullptr, job.bias != nullptr, lay.before, lay.weight_wide});
+    store_elements<T>(y_at, v * V, h, n, false, job.aligned);
   }
 }
 
@@ -228,8 +242,8 @@ template <class T> struct Segment {
     load_elements<T>(d, dy, j, n, false, job.aligned);
     if (job.lay.weight) {
       R g[V];
-      load_parameter<false, T>(g, weight, j, n, job.lay.weight_wide);
-      add_offset(job.lay, g);
+      load_parameters<T>(g, weight, j, n, job.lay.weight_wide, job.aligned);
+      add_offset(g, job.lay.offset);
 #pragma unroll
       for (int i = 0; i < V; i++)
         u[i] = d[i] * g[i];
@@ -276,8 +290,8 @@ __device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place 
       out[i] += d[i];
   }
   if (job.dresidual_out.data)
-    store_elements<T>(segment_at(job.dresidual_out, lay, at, residual_size), j, out, n, lay.residual_wide);
-  if (job.dx.data) store_elements<T>(segment_at(job.dx, lay, at, size), j, out, n, false);
+    store_elements<T>(segment_at(job.dresidual_out, lay, at, residual_size), j, out, n, lay.residual_wide, job.aligned);
+  if (job.dx.data) store_elements<T>(segment_at(job.dx, lay, at, size), j, out, n, false, job.aligned);
 }
 
 template <class R> __device__ __forceinline__ bool plain_dot_in_range(R sum) {

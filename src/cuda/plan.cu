@@ -58,13 +58,12 @@ Plan plan_forward(const Device &device, const Layout &lay) {
   return plan;
 }
 
-/* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
-static bool has_rings(const Device &device) {
+bool has_rings(const Device &device) {
   return device.clusters && device.shared_per_block >= LEAN_SHARED;
 }
 
-bool plan_lean_forward(const Device &device, const Layout &lay, bool residual) {
-  return vectors_of(lay) <= (has_rings(device) ? MAX_CLUSTER * 2048 : residual ? 2048 : 8192);
+bool plan_lean_forward(const Device &device, int vectors, bool residual, bool options) {
+  return vectors <= (has_rings(device) ? MAX_CLUSTER * 2048 : residual ? 2048 : options ? 4096 : 8192);
 }
 
 LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads) {

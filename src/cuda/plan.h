@@ -17,6 +17,9 @@ struct Device {
 /* False without a usable device. */
 bool query_device(Device *device);
 
+/* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
+bool has_rings(const Device &device);
+
 struct Plan {
   bool tuned;
   int per_thread; /* vectors                */
@@ -44,9 +47,10 @@ struct LeanShares {
 /* threads: the most that a block may have */
 LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads);
 /* Of a forward: whether there are kernels for this width on this device. */
-bool plan_lean_forward(const Device &device, const Layout &lay, bool residual);
+bool plan_lean_forward(const Device &device, int vectors, bool residual, bool options);
 
-template <class T>
+/* OPTIONS: those of LeanForward. */
+template <class T, bool OPTIONS>
 cudaError_t launch_lean_forward_of(const LeanForward &p, bool layer, const Device &device, cudaStream_t stream);
 /* Lowers the shares to what the device holds at once. */
 template <class T>

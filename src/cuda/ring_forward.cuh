@@ -27,8 +27,9 @@ __host__ __device__ constexpr ForwardShared forward_shared(int threads, int stag
   return s;
 }
 
-template <class T, int NV, bool LAYER, bool RESIDUAL>
-__global__ void __launch_bounds__(RING_TEAM, 2) ring_forward_kernel(const __grid_constant__ LeanForward p) {
+template <class T, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS>
+__global__ void __launch_bounds__(RING_TEAM, OPTIONS || NV == 8 ? 1 : 2)
+    ring_forward_kernel(const __grid_constant__ LeanForward p) {
   constexpr int V = vector_of<T>, PANELS = NV * RING_TEAM / PANEL;
   extern __shared__ __align__(128) char shared[];
   const int team = RING_TEAM, cells = team * NV, stages = p.stages, t = (int)threadIdx.x;
@@ -62,11 +63,11 @@ __global__ void __launch_bounds__(RING_TEAM, 2) ring_forward_kernel(const __grid
   wait_for_previous();
 
   auto request = [&](int round, int stage) {
-    const int64_t row = share + (int64_t)round * p.shares;
+    const Place place = row_place<OPTIONS>(p, share + (int64_t)round * p.shares);
     char *to = shared + stage * stage_bytes;
     expect_bytes(full + stage, own * (RESIDUAL ? 32 : 16));
-    copy_bulk<true>(to, p.x + row * p.x_pitch + at, own * 16, full + stage);
-    if (RESIDUAL) copy_bulk<true>(to + cells * 16, p.residual + row * p.residual_pitch + at, own * 16, full + stage);
+    copy_bulk<true>(to, row_at<OPTIONS>(p.x, place) + at, own * 16, full + stage);
+    if (RESIDUAL) copy_bulk<true>(to + cells * 16, row_at<OPTIONS>(p.residual, place) + at, own * 16, full + stage);
   };
   const bool issuer = t == team - 32; /* not of the first warp, which sends the sums to the other blocks */
   if (issuer)
@@ -74,7 +75,9 @@ __global__ void __launch_bounds__(RING_TEAM, 2) ring_forward_kernel(const __grid
     for (int i = 0; i < stages && i < rounds; i++)
       request(i, i);
   uint4 *weights = reinterpret_cast<uint4 *>(shared + where.weight) + t; /* each thread reads what it wrote */
-  if (p.weight) {
+  const bool packed_weight = p.weight && !(OPTIONS && p.weight_wide);
+  const bool kept = packed_weight && !(OPTIONS && p.weight_inner != 0); /* the same for all rows */
+  if (kept) {
 #pragma unroll
     for (int i = 0; i < NV; i++)
       if (t + i * team < own) weights[i * team] = load_shared_by_rows(p.weight + at + (t + i * team) * 16);
@@ -85,6 +88,7 @@ __global__ void __launch_bounds__(RING_TEAM, 2) ring_forward_kernel(const __grid
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     const int64_t row = share + (int64_t)round * p.shares;
+    const Place place = row_place<OPTIONS>(p, row);
     wait_for_copies(full + stage, turn);
     const uint4 *cell = reinterpret_cast<const uint4 *>(shared + stage * stage_bytes) + t;
     Packed<T, V> x[NV];
@@ -94,68 +98,74 @@ __global__ void __launch_bounds__(RING_TEAM, 2) ring_forward_kernel(const __grid
     for (int i = 0; i < NV; i++)
       take_cell(x[i], cell + i * team);
     if (RESIDUAL) {
-      char *sum_at = p.sum + row * p.sum_pitch + at + t * 16;
+      char *sum_at = p.sum.data ? row_at<OPTIONS>(p.sum, place) + at + t * 16 : nullptr;
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         Packed<T, V> residual;
         take_cell(residual, cell + cells + i * team);
         add_vector(x[i], residual);
-        if (p.sum && t + i * team < own) store_vector<true>(sum_at + i * team * 16, x[i], V);
+        if (sum_at && t + i * team < own) store_vector<true>(sum_at + i * team * 16, x[i], V);
       }
     }
-    if (LAYER) {
+    auto count = [&](int i) -> int { return counted<OPTIONS, T>(p, rank * cells + t + i * team); };
 #pragma unroll
-      for (int i = 0; i < NV; i++)
-        a[i] = sum_of_vector<false, LAYER, false>(x[i], 1, 0);
-    } else {
-#pragma unroll
-      for (int i = 0; i < NV; i++)
-        a[i] = sum_of_vector<true, LAYER, false>(x[i], 1, 0);
-    }
+    for (int i = 0; i < NV; i++)
+      a[i] = sum_of_vector<!LAYER, LAYER, false, OPTIONS>(x[i], count(i), 1, 0);
     keep_packed(x);
     sums.template publish<Add>(a);
-    if (issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
+    if (LAYER && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
     st.sum = sums.template collect<Add>().x;
     if (LAYER) {
       st.mean = divided(st.sum, p.k, p.inverse_k);
 #pragma unroll
       for (int i = 0; i < NV; i++)
-        a[i] = t + i * team < own ? sum_of_vector<true, LAYER, false>(x[i], 1, st.mean) : 0.0f;
+        a[i] = t + i * team < own ? sum_of_vector<true, LAYER, false, OPTIONS>(x[i], count(i), 1, st.mean) : 0.0f;
       keep_packed(x);
       st.sum = sums.template of<Add>(a).x;
     }
     if (__builtin_expect(in_range(st.sum), 1)) {
-      st.r = root_of(p, st.sum);
+      st.r = root_of<OPTIONS>(p, st.sum);
     } else {
 #pragma unroll
       for (int i = 0; i < NV; i++)
-        a[i] = largest_of_vector(x[i]);
+        a[i] = largest_of_vector<OPTIONS>(x[i], count(i));
       keep_packed(x);
       st.scale = scale_for(sums.template of<Max>(a).x, p.eps_limit);
       if (LAYER) {
 #pragma unroll
         for (int i = 0; i < NV; i++)
-          a[i] = sum_of_vector<false, LAYER, true>(x[i], st.scale, 0);
+          a[i] = sum_of_vector<false, LAYER, true, OPTIONS>(x[i], count(i), st.scale, 0);
         keep_packed(x);
         st.mean = quotient(sums.template of<Add>(a).x, p.k);
       }
 #pragma unroll
       for (int i = 0; i < NV; i++)
-        a[i] = t + i * team < own ? sum_of_vector<true, LAYER, true>(x[i], st.scale, st.mean) : 0.0f;
+        a[i] = t + i * team < own ? sum_of_vector<true, LAYER, true, OPTIONS>(x[i], count(i), st.scale, st.mean) : 0.0f;
       keep_packed(x);
       st.sum = sums.template of<Add>(a).x;
-      st.r = scaled_root_of(p, st.sum, st.scale);
+      st.r = scaled_root_of<OPTIONS>(p, st.sum, st.scale);
     }
     if (t == 0 && rank == 0) write_statistic(p, row, st);
-    char *y_at = p.y + row * p.y_pitch + at + t * 16;
+    char *y_at = row_at<OPTIONS>(p.y, place) + at + t * 16;
+    const int64_t skip = weight_skip<OPTIONS>(p, row);
+    auto finish_row = [&](auto before) {
 #pragma unroll
-    for (int i = 0; i < NV; i++) {
-      if (t + i * team >= own) continue;
-      Packed<T, V> out, weight;
-      take_cell(weight, weights + i * team);
-      finish_vector<LAYER>(p, x[i], st, weight, at + (t + i * team) * 16, out);
-      store_vector<true>(y_at + i * team * 16, out, V);
-    }
+      for (int i = 0; i < NV; i++) {
+        if (t + i * team >= own) continue;
+        Packed<T, V> out, weight;
+        if (!OPTIONS || kept)
+          take_cell(weight, weights + i * team);
+        else if (packed_weight)
+          load_vector<true, false>(weight, p.weight + skip + at + (t + i * team) * 16, V);
+        finish_vector<LAYER, OPTIONS, before>(p, x[i], st, weight, skip, rank * cells + t + i * team, out);
+        store_vector<true>(y_at + i * team * 16, out, V);
+      }
+    };
+    if (OPTIONS && p.before)
+      finish_row(std::true_type());
+    else
+      finish_row(std::false_type());
+    if (!LAYER && issuer && round + stages < rounds) request(round + stages, stage); /* later is quicker */
     if (++stage == stages) stage = 0, turn ^= 1;
     if (round + 2 == rounds) let_next_start();
   }

@@ -76,10 +76,17 @@ static void test_widths(const vf_backend *backend, Extent extent) {
                             520,   768,    1024,   1032,   2048,   2560,   5120,   6144,    8192,
                             8200,  12288,  16384,  16392,  20480,  32768,  32776,  49152,   65536,
                             65544, 100000, 131072, 131080, 200000, 262144, 300000, 1048576, 1048577};
-  const char *problems[] = {
-      "rms:fwd:%s:2x%s:out=y+stats",      "layer:fwd:%s:2x%s:bias:w=f32", "rms:bwd:%s:3x%s",
-      "layer:bwd:%s:3x%s:bias:recompute", "rms:fwd:%s:2x%s:res",          "rms:bwd:%s:3x%s:res:dres:pad=8",
-      "prms:bwd:%s:2x%s:p=0.3:recompute"};
+  const char *problems[] = {"rms:fwd:%s:2x%s:out=y+stats",
+                            "layer:fwd:%s:2x%s:bias:w=f32",
+                            "rms:bwd:%s:3x%s",
+                            "layer:bwd:%s:3x%s:bias:recompute",
+                            "rms:fwd:%s:2x%s:res",
+                            "rms:bwd:%s:3x%s:res:dres:pad=8",
+                            "prms:bwd:%s:2x%s:p=0.3:recompute",
+                            "rms:fwd:%s:3x%s:round=before:bias",
+                            "prms:fwd:%s:2x%s:p=0.3:epsout:w=none",
+                            "rms:fwd:%s:2x3x%s:perhead:pad=8:off=1",
+                            "layer:fwd:%s:2x%s:groups=8:w=f32:res"};
   for (const char *type : types)
     for (int64_t width : widths)
       for (const char *problem : problems) {
