@@ -91,34 +91,39 @@ static bool one_pitch(const Layout &lay, const Rows &rows, int64_t *pitch) {
   return !rows.data || lay.inner <= 1 || lay.outer <= 1 || rows.outer == rows.inner * lay.inner;
 }
 
-/* The segments of a forward as rows with at most two distances and weights by inner index. */
-static bool make_rows(const ForwardJob &job, LeanForward *p) {
+/* For rows of which there are fewer than 2^31. */
+static Inner inner_of(int64_t rows) {
+  Inner inner = {0, 0, 0};
+  if (rows <= 1) return inner;
+  inner.rows = (unsigned)rows;
+  while ((int64_t)2 << inner.shift < rows)
+    inner.shift++;
+  inner.factor = (unsigned)(((uint64_t)1 << (32 + inner.shift)) / (uint64_t)rows + 1);
+  return inner;
+}
+
+/* The segments of a forward as rows with at most two distances and weights by inner index; returns the rows of an outer
+ * index, or 0 where that cannot be. */
+static int64_t make_rows(const ForwardJob &job, LeanForward *p) {
   const Layout &lay = job.lay;
   const int64_t size = (int64_t)rms_dtype_size(lay.dtype), weight_size = lay.weight_wide ? 4 : size;
   Rows *const to[] = {&p->x, &p->residual, &p->y, &p->sum};
   const Rows *const from[] = {&job.x, &job.residual, &job.y, &job.residual_out};
   bool even = true;
   int64_t pitch[4];
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 4; i++) {
     even = one_pitch(lay, *from[i], &pitch[i]) && even;
-  p->rows = lay.outer * lay.inner * lay.groups;
-  p->inner = lay.inner;
-  p->weight_inner = lay.inner > 1 ? lay.weight_inner : 0;
-  for (int i = 0; i < 4; i++)
     *to[i] = *from[i];
-  if (even && p->weight_inner == 0) { /* one distance for all rows */
-    p->inner = 1;
-    for (int i = 0; i < 4; i++)
-      to[i]->outer = pitch[i];
-    if (lay.groups > 1) {
-      p->inner = lay.groups;
-      p->weight_inner = lay.weight || job.bias ? lay.width * weight_size : 0;
-      for (int i = 0; i < 4; i++)
-        to[i]->inner = lay.width * size;
-    }
-    return true;
   }
-  return lay.groups == 1;
+  p->rows = lay.outer * lay.inner * lay.groups;
+  p->weight_inner = lay.inner > 1 ? lay.weight_inner : 0;
+  if (!even || p->weight_inner != 0) return lay.groups == 1 ? lay.inner : 0;
+  for (int i = 0; i < 4; i++) { /* one distance for all rows, or one for rows and one for groups */
+    to[i]->outer = pitch[i];
+    to[i]->inner = lay.width * size;
+  }
+  if (lay.groups > 1 && (lay.weight || job.bias)) p->weight_inner = lay.width * weight_size;
+  return lay.groups;
 }
 
 static bool make_lean(const Device &device, const ForwardJob &job, LeanForward *p) {
@@ -127,7 +132,9 @@ static bool make_lean(const Device &device, const ForwardJob &job, LeanForward *
       vectors_of(lay) > INT32_MAX / 16)
     return false;
   *p = {};
-  if (!make_rows(job, p)) return false;
+  const int64_t inner = make_rows(job, p);
+  if (inner == 0 || inner > most_blocks) return false;
+  p->inner = inner_of(inner);
   p->weight = lay.weight, p->bias = job.bias;
   p->rstd = static_cast<float *>(job.rstd), p->mean = static_cast<float *>(job.mean);
   p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = lay.eps_limit;
@@ -136,14 +143,10 @@ static bool make_lean(const Device &device, const ForwardJob &job, LeanForward *
   p->weight_wide = lay.weight_wide && (lay.weight || job.bias);
   p->vectors = (int)vectors_of(lay);
   p->options =
-      p->inner > 1 || p->before || p->eps_outside || p->weight_wide || lay.k != lay.width || (job.bias && !lay.weight);
-  while ((int64_t)1 << p->inner_shift < p->inner && p->inner_shift < 31)
-    p->inner_shift++;
-  p->inner_factor =
-      (unsigned)((((uint64_t)1 << 32) * (((uint64_t)1 << p->inner_shift) - (uint64_t)p->inner)) / (uint64_t)p->inner +
-                 1);
+      inner > 1 || p->before || p->eps_outside || p->weight_wide || lay.k != lay.width || (job.bias && !lay.weight);
+  /* one launch of the wide kernels has all rows */
   return plan_lean_forward(device, p->vectors, job.residual.data != nullptr, p->options) &&
-         (p->inner == 1 || p->rows <= most_blocks || (p->inner <= most_blocks && p->vectors <= 2048));
+         (inner == 1 || p->rows <= most_blocks || p->vectors <= 2048);
 }
 
 static cudaError_t launch_lean(const LeanForward &p, const ForwardJob &job, const Device &device, cudaStream_t stream) {
@@ -237,15 +240,6 @@ static size_t workspace_bytes(const Device &device, const Layout &lay) {
   return most;
 }
 
-/* Row r / inner without a division, for r below 2^31. */
-static void set_inner(LeanBackward *p, int64_t inner) {
-  p->inner = (unsigned)inner;
-  while ((int64_t)1 << p->inner_shift < inner)
-    p->inner_shift++;
-  p->inner_shift--; /* inner is at least 2 */
-  p->inverse_inner = (unsigned)(((uint64_t)1 << (32 + p->inner_shift)) / (uint64_t)inner + 1);
-}
-
 static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward *p, LeanShares *plan) {
   const Layout &lay = job.lay;
   const bool saved = job.rstd && (!lay.layer || job.mean);
@@ -266,7 +260,7 @@ static bool make_lean(const Device &device, const BackwardJob &job, LeanBackward
   for (Rows *rows : {&p->dy, &p->x, &p->dx, &p->added, &p->copy})
     if (even) (void)one_pitch(lay, *rows, &rows->outer);
   if (!even && (p->rows > 0x7fffffff || lay.inner > 0x7fffffff)) return false;
-  if (!even) set_inner(p, lay.inner);
+  if (!even) p->inner = inner_of(lay.inner);
   p->before = lay.before, p->round_product = job.round_product, p->leading = (int)lay.k, p->whole = lay.k == lay.width;
   p->more = !even || !saved || !p->dx.data || p->added.data || p->copy.data || lay.before || lay.k != lay.width;
   const bool big = lay.layer && p->more;

@@ -19,6 +19,29 @@ __device__ __forceinline__ float divided(float a, float k, float inverse) {
   return fused(fused(-q, k, a), inverse, q);
 }
 
+/* ---- where rows are ---- */
+
+/* Rows at one distance have outer indices alone. */
+struct RowPlace {
+  int64_t outer;
+  unsigned inner;
+};
+
+/* SEVERAL: there may be inner indices. */
+template <int SEVERAL> __device__ __forceinline__ RowPlace place_of_row(const Inner &inner, int64_t row) {
+  RowPlace at = {row, 0};
+  if (SEVERAL && inner.rows != 0) {
+    const unsigned outer = __umulhi((unsigned)row, inner.factor) >> inner.shift;
+    at.inner = (unsigned)row - outer * inner.rows;
+    at.outer = outer;
+  }
+  return at;
+}
+
+template <int SEVERAL> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
+  return rows.data + at.outer * rows.outer + (SEVERAL ? at.inner * rows.inner : 0);
+}
+
 /* ---- barriers ---- */
 
 /* The threads of one team; teams of a block have barriers of their own. */

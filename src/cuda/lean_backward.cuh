@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
   if (issuer)
 #pragma unroll 1
     for (int i = 0; i < p.ahead && i < rounds; i++) {
-      const RowPlace row = place_of_row<MORE>(p, mine + (int64_t)i * stride);
+      const RowPlace row = place_of_row<MORE>(p.inner, mine + (int64_t)i * stride);
       prefetch_bulk(row_at<MORE>(p.x, row) + skip, own * 16);
       prefetch_bulk(row_at<MORE>(p.dy, row) + skip, own * 16);
     }
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
   let_next_start();
 
   auto request = [&](int round, int stage) {
-    const RowPlace row = place_of_row<MORE>(p, mine + (int64_t)round * stride);
+    const RowPlace row = place_of_row<MORE>(p.inner, mine + (int64_t)round * stride);
     char *to = ring + stage * stage_bytes;
     expect_bytes(full + stage, own * 16 * streams);
     copy_bulk<false>(to, row_at<MORE>(p.x, row) + skip, own * 16, full + stage);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     float r = next_r, mean = next_mean;
-    const RowPlace row = place_of_row<MORE>(p, at);
+    const RowPlace row = place_of_row<MORE>(p.inner, at);
     at += stride;
     if (saved && round + 1 < rounds) {
       next_r = p.rstd[at + always_zero()];

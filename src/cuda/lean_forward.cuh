@@ -16,24 +16,9 @@ namespace rms_cuda {
 
 /* ---- where things are ---- */
 
-/* Rows of one launch are at most 2^30 where there is an inner index. */
-template <bool OPTIONS> __device__ __forceinline__ Place row_place(const LeanForward &p, int64_t row) {
-  Place at = {row, 0, 0};
-  if (OPTIONS && p.inner > 1) {
-    const uint32_t r = (uint32_t)row, q = (__umulhi(r, p.inner_factor) + r) >> p.inner_shift;
-    at.outer = q;
-    at.inner = r - q * (uint32_t)p.inner;
-  }
-  return at;
-}
-
-template <bool OPTIONS> __device__ __forceinline__ char *row_at(const Rows &rows, const Place &at) {
-  return rows.data + at.outer * rows.outer + (OPTIONS ? at.inner * rows.inner : 0);
-}
-
 /* Bytes from the first weights to those of a row. */
 template <bool OPTIONS> __device__ __forceinline__ int64_t weight_skip(const LeanForward &p, int64_t row) {
-  return OPTIONS && p.weight_inner != 0 ? row_place<OPTIONS>(p, row).inner * p.weight_inner : 0;
+  return OPTIONS && p.weight_inner != 0 ? place_of_row<OPTIONS>(p.inner, row).inner * p.weight_inner : 0;
 }
 
 /* Elements of the row that are in its statistic, from a vector on. */
@@ -188,7 +173,7 @@ __global__ void __launch_bounds__(MOST, lean_forward_blocks<NV, OPTIONS, EARLY, 
   /* vectors threadIdx.x + i*step of the row, for the i < NV for which there are that many */
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
   const int64_t at = (int64_t)threadIdx.x * 16;
-  const Place place = row_place<OPTIONS>(p, row);
+  const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
   const char *x_at = row_at<OPTIONS>(p.x, place) + at;
   if (!EARLY) let_next_start();
   wait_for_previous();
@@ -371,7 +356,7 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
 #pragma unroll
       for (int i = 0; i < NV; i++)
         if (first + i * 32 < p.vectors && row + r * teams < p.rows)
-          prefetch_line(row_at<OPTIONS>(p.x, row_place<OPTIONS>(p, row + r * teams)) + (first + i * 32) * 16);
+          prefetch_line(row_at<OPTIONS>(p.x, place_of_row<OPTIONS>(p.inner, row + r * teams)) + (first + i * 32) * 16);
   }
   wait_for_previous();
 
@@ -384,7 +369,7 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
       clear(x[r][i]);
       if (first + i * 32 < p.vectors && row + r * teams < p.rows)
         load_vector<true, true>(
-            x[r][i], row_at<OPTIONS>(p.x, row_place<OPTIONS>(p, row + r * teams)) + (first + i * 32) * 16, V);
+            x[r][i], row_at<OPTIONS>(p.x, place_of_row<OPTIONS>(p.inner, row + r * teams)) + (first + i * 32) * 16, V);
     }
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_wide);
   auto load_weight = [&](int r, int i) {
@@ -404,7 +389,7 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         if (first + i * 32 >= p.vectors || row + r * teams >= p.rows) continue;
-        const Place place = row_place<OPTIONS>(p, row + r * teams);
+        const RowPlace place = place_of_row<OPTIONS>(p.inner, row + r * teams);
         Packed<T, V> residual;
         load_vector<true, true>(residual, row_at<OPTIONS>(p.residual, place) + (first + i * 32) * 16, V);
         add_vector(x[r][i], residual);
@@ -454,7 +439,7 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
     for (int r = 0; r < ROWS; r++) {
       if (row + r * teams >= p.rows) continue;
       if (first == 0) write_statistic(p, row + r * teams, st[r]);
-      const Place place = row_place<OPTIONS>(p, row + r * teams);
+      const RowPlace place = place_of_row<OPTIONS>(p.inner, row + r * teams);
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         if (first + i * 32 >= p.vectors) continue;

@@ -22,7 +22,7 @@ inline void skip_rows(Rows &rows, int64_t outer) {
 
 inline cudaError_t launch_rows(ForwardKernel kernel, LeanForward p, int rows_of_block, int threads, bool overlap,
                                cudaStream_t stream) {
-  const int64_t outer = most_rows / p.inner, most = outer * p.inner;
+  const int64_t inner = p.inner.rows ? p.inner.rows : 1, outer = most_rows / inner, most = outer * inner;
   for (int64_t left = p.rows; left > 0; left -= most) {
     p.rows = left < most ? left : most;
     const Grid grid = {(p.rows + rows_of_block - 1) / rows_of_block * p.cluster, threads, 0};

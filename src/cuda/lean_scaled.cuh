@@ -28,7 +28,7 @@ __device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SU
   constexpr int V = vector_of<T>;
   const int team = sums.team;
   const bool active = row >= 0;
-  const RowPlace at = place_of_row<MORE>(p, active ? row : 0);
+  const RowPlace at = place_of_row<MORE>(p.inner, active ? row : 0);
   RowFactors f = {0, 1, 1, 1, 0, 0, 0};
   Packed<T, V> x[NV], dy[NV];
   float v[SUMS * NV];

@@ -31,24 +31,6 @@ __device__ __forceinline__ int rounds_from(const LeanBackward &p, int64_t mine, 
   return rounds;
 }
 
-/* Which row: rows at one distance have outer indices alone. */
-struct RowPlace {
-  int64_t outer;
-  unsigned inner;
-};
-template <int MORE> __device__ __forceinline__ RowPlace place_of_row(const LeanBackward &p, int64_t row) {
-  RowPlace at = {row, 0};
-  if (MORE && p.inner != 0) {
-    const unsigned outer = __umulhi((unsigned)row, p.inverse_inner) >> p.inner_shift;
-    at.inner = (unsigned)row - outer * p.inner;
-    at.outer = outer;
-  }
-  return at;
-}
-template <int MORE> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
-  return rows.data + at.outer * rows.outer + (MORE ? at.inner * rows.inner : 0);
-}
-
 template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x)[V], float r, float mean) {
 #pragma unroll
   for (int j = 0; j < V; j++)

@@ -70,26 +70,32 @@ struct ForwardJob {
   int cluster;              /* blocks that share a segment */
 };
 
+/* Rows of an outer index, and how to divide a row's number below 2^31 by them. rows = 0: all are at one distance. */
+struct Inner {
+  unsigned rows, factor;
+  int shift;
+};
+
 /* A forward of aligned rows, all tensors of the data type. Segments are rows here: groups are a kind of inner index.
  * Row i belongs to inner index i % inner and outer index i / inner. */
 struct LeanForward {
   Rows x, residual, y, sum;
   const char *weight, *bias;
   float *rstd, *mean;
-  int64_t rows, inner;
+  int64_t rows;
+  Inner inner;
   double exact_eps;
   float eps, k, inverse_k, offset;
   int eps_limit;
   bool options; /* any of the following is in use, or inner is above 1 */
   bool before, eps_outside, weight_wide;
-  unsigned inner_factor, inner_shift; /* n / inner is (high half of n * factor, plus n) >> shift, for n below 2^31 */
-  int statistic;                      /* elements in it: the first of the row                 */
-  int64_t weight_inner;               /* bytes from one inner index's weights to the next     */
-  int vectors;                        /* of a row                                             */
-  int team, cluster;                  /* lanes that share a row, blocks that share a row      */
-  int shares;                         /* blocks or clusters that walk the rows                */
-  int stages;                         /* of the ring                                          */
-  unsigned ahead;                     /* blocks that ask for their rows before their turn */
+  int statistic;        /* elements in it: the first of the row                 */
+  int64_t weight_inner; /* bytes from one inner index's weights to the next     */
+  int vectors;          /* of a row                                             */
+  int team, cluster;    /* lanes that share a row, blocks that share a row      */
+  int shares;           /* blocks or clusters that walk the rows                */
+  int stages;           /* of the ring                                          */
+  unsigned ahead;       /* blocks that ask for their rows before their turn */
 };
 
 /* What the second half of a backward needs to know of a segment. */
@@ -137,11 +143,9 @@ struct LeanBackward {
   int ahead;  /* rows of a team that are brought to L2 before the kernel before this one has ended */
   bool late;  /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_wide, want_dweight, want_dbias;
-  bool more;              /* any of what follows is not as usual */
-  Rows added, copy;       /* added to dx; a second place for it              */
-  unsigned inner;         /* rows of an outer index; 0: all at one distance  */
-  unsigned inverse_inner; /* and how to divide by it: set_inner() */
-  int inner_shift;
+  bool more;        /* any of what follows is not as usual */
+  Rows added, copy; /* added to dx; a second place for it              */
+  Inner inner;
   int leading;        /* elements of a row in the statistic              */
   bool whole;         /* all of them                                     */
   bool before;        /* h and u are rounded to the data type            */

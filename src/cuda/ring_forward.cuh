@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(RING_TEAM, OPTIONS || NV == 8 ? 1 : 2)
   wait_for_previous();
 
   auto request = [&](int round, int stage) {
-    const Place place = row_place<OPTIONS>(p, share + (int64_t)round * p.shares);
+    const RowPlace place = place_of_row<OPTIONS>(p.inner, share + (int64_t)round * p.shares);
     char *to = shared + stage * stage_bytes;
     expect_bytes(full + stage, own * (RESIDUAL ? 32 : 16));
     copy_bulk<true>(to, row_at<OPTIONS>(p.x, place) + at, own * 16, full + stage);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(RING_TEAM, OPTIONS || NV == 8 ? 1 : 2)
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     const int64_t row = share + (int64_t)round * p.shares;
-    const Place place = row_place<OPTIONS>(p, row);
+    const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
     wait_for_copies(full + stage, turn);
     const uint4 *cell = reinterpret_cast<const uint4 *>(shared + stage * stage_bytes) + t;
     Packed<T, V> x[NV];

@@ -72,7 +72,7 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
   constexpr int V = vector_of<T>;
   const bool active = row < p.rows, here = active && first < p.vectors;
   RowFactors f = {0, 1, 1, 1, 0, 0, 0};
-  const RowPlace at = place_of_row<MORE>(p, active ? row : 0);
+  const RowPlace at = place_of_row<MORE>(p.inner, active ? row : 0);
   Packed<T, V> x[1], dy[1];
   clear(x[0]), clear(dy[0]);
   if (here) {
@@ -213,7 +213,7 @@ template <class T, int MORE> struct Piece {
   /* Zeros where there is nothing. */
   static __device__ __forceinline__ void request(const LeanBackward &p, uint4 *cell, int64_t row, int first) {
     const bool active = row < p.rows && first < p.vectors;
-    const RowPlace at = place_of_row<MORE>(p, active ? row : 0);
+    const RowPlace at = place_of_row<MORE>(p.inner, active ? row : 0);
     const int bytes = active ? 16 : 0, skip = active ? first * 16 : 0;
     copy_ahead(cell, row_at<MORE>(p.x, at) + skip, bytes);
     copy_ahead(cell + SHORT_THREADS, row_at<MORE>(p.dy, at) + skip, bytes);
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, LAYER &&MORE ? 1 : SHORT_BLOCKS
   if (first < p.vectors) {
 #pragma unroll 1
     for (int i = 0; i < p.ahead && row + i * stride < p.rows; i++) {
-      const RowPlace at = place_of_row<MORE>(p, row + i * stride);
+      const RowPlace at = place_of_row<MORE>(p.inner, row + i * stride);
       prefetch_line(row_at<MORE>(p.x, at) + first * 16);
       prefetch_line(row_at<MORE>(p.dy, at) + first * 16);
       if (MORE != 1 || p.rstd) prefetch_line(reinterpret_cast<const char *>(p.rstd + row + i * stride));
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, LAYER &&MORE ? 1 : SHORT_BLOCKS
       }
       finish_dx<LAYER, MORE>(p, u, h, c1, c2, saved.r, first * V);
       if (first < p.vectors && row < p.rows) {
-        const RowPlace at = place_of_row<MORE>(p, row);
+        const RowPlace at = place_of_row<MORE>(p.inner, row);
         if (MORE == 1 && p.added.data) load_vector<true, true>(now.x[0], row_at<MORE>(p.added, at) + first * 16, V);
         store_dx<MORE>(p, u, now.x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
       }
