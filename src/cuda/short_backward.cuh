@@ -246,8 +246,11 @@ __device__ __forceinline__ void write_lanes(float *to, ColumnSums<1, V> &sums, f
   write_columns<1, V / 4>(to, cells, team, SHORT_THREADS / 32, vectors);
 }
 
+/* Blocks of an SM: as many as there are registers for. */
+template <bool LAYER, int MORE> constexpr int short_backward_blocks = (LAYER && MORE != 0) ? 1 : SHORT_BLOCKS;
+
 template <class T, bool LAYER, bool DBIAS, int MORE>
-__global__ void __launch_bounds__(SHORT_THREADS, LAYER &&MORE ? 1 : SHORT_BLOCKS)
+__global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MORE>)
     short_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4;
   __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * SHORT_THREADS];
