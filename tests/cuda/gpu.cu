@@ -86,7 +86,9 @@ static void test_widths(const vf_backend *backend, Extent extent) {
                             "rms:fwd:%s:3x%s:round=before:bias",
                             "prms:fwd:%s:2x%s:p=0.3:epsout:w=none",
                             "rms:fwd:%s:2x3x%s:perhead:pad=8:off=1",
-                            "layer:fwd:%s:2x%s:groups=8:w=f32:res"};
+                            "layer:fwd:%s:2x%s:groups=8:w=f32:res",
+                            "layer:bwd:%s:3x%s:bias",
+                            "rms:bwd:%s:3x%s:round=before"};
   for (const char *type : types)
     for (int64_t width : widths)
       for (const char *problem : problems) {
@@ -100,7 +102,9 @@ static void test_widths(const vf_backend *backend, Extent extent) {
     for (const char *rest :
          {"rms:bwd:%s:3000x24:bias", "rms:bwd:%s:9000x128", "layer:bwd:%s:2000x512:bias",
           "rms:bwd:%s:700000x2:grad=f32", "rms:bwd:%s:700x4x64:perhead:bias", "rms:bwd:%s:900x1536:groups=3",
-          "rms:bwd:%s:3000x1024:pad=8", "layer:bwd:%s:1400x2048:bias:pad=3"}) {
+          "rms:bwd:%s:3000x1024:pad=8", "layer:bwd:%s:1400x2048:bias:pad=3", "layer:bwd:%s:3000x1024:bias",
+          "rms:bwd:%s:3000x1024:round=before", "rms:bwd:%s:9000x128:round=before:w=f32",
+          "rms:bwd:%s:700x4x64:pad=16:round=before"}) {
       char text[256];
       snprintf(text, sizeof text, rest, type);
       run_text(backend, text);
