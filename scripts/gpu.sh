@@ -56,7 +56,7 @@ if has report; then
     ./build-gpu/rmsnorm info | grep -A3 -i -E 'rmsnorm|cuda'
     echo '```'
     echo
-    echo "## Checks (\`tests/cuda/gpu.cu\`)"
+    echo "## Checks (\`tests/cuda/gpu.cu${CHECK:+ $CHECK}\`)"
     echo
     echo '```'
     tail -8 "$log/check.txt"
