@@ -10,7 +10,10 @@
  *     from the host. All of them can be captured in a CUDA graph.
  *   - Arguments are checked before the first launch. A valid call on a machine without a usable device is RMS_E_DEVICE;
  *     so is an error that the CUDA runtime reports at a launch. Errors of earlier work on the stream are the caller's
- * to see.
+ *     to see.
+ *   - From sm_90 on, a kernel of the caller that is launched after a call with programmatic stream serialization may
+ *     start before the call's work has ended; like every such kernel it waits (cudaGridDependencySynchronize) before it
+ *     touches memory. Other kernels, copies and events are not affected.
  *
  * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the
  * same bits on every run on the same kind of GPU. The bits are not those of the CPU library: the order of the sums is
