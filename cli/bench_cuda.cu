@@ -112,7 +112,7 @@ struct Buffers {
 struct Bench {
   vf_problem problem;
   rms_spec spec;
-  int64_t rows, cols, pitch, elements;
+  int64_t rows, cols, pitch, outer_pitch, elements;
   size_t size, residual_size;
   int reads, writes; /* streams of whole tensors */
   double bytes;      /* that must move            */
@@ -167,7 +167,7 @@ void count_streams(Bench &b) {
 Buffers make_set(Bench &b) {
   Buffers s = {};
   const vf_problem &p = b.problem;
-  size_t span = (size_t)(b.rows * b.pitch);
+  size_t span = (size_t)(b.problem.outer * b.outer_pitch);
   rms_dtype t = b.spec.dtype, r = b.spec.residual_dtype;
   s.x = tensor(b, span, p.backward && p.has_residual ? r : t);
   if (!p.backward) {
@@ -188,7 +188,7 @@ Buffers make_set(Bench &b) {
 
 rms_status call_forward(const Bench &b, const Buffers &s) {
   rms_forward_args a = {};
-  const int64_t inner = b.pitch, outer = b.pitch * b.problem.inner;
+  const int64_t inner = b.pitch, outer = b.outer_pitch;
   a.outer = b.problem.outer;
   a.inner = b.problem.inner;
   a.x = {s.x, outer, inner};
@@ -206,7 +206,7 @@ rms_status call_forward(const Bench &b, const Buffers &s) {
 
 rms_status call_backward(const Bench &b, const Buffers &s) {
   rms_backward_args a = {};
-  const int64_t inner = b.pitch, outer = b.pitch * b.problem.inner;
+  const int64_t inner = b.pitch, outer = b.outer_pitch;
   a.outer = b.problem.outer;
   a.inner = b.problem.inner;
   a.dy = {s.dy, outer, inner};
@@ -297,6 +297,7 @@ int prepare(Bench &b, const char **reason) {
   b.cols = b.spec.cols;
   b.rows = b.problem.outer * b.problem.inner;
   b.pitch = b.cols + b.problem.pad;
+  b.outer_pitch = b.pitch * b.problem.inner + (b.problem.inner > 1 ? b.problem.pad : 0); /* a gap: two distances */
   b.elements = b.rows * b.cols;
   b.size = rms_dtype_size(b.spec.dtype);
   b.residual_size = rms_dtype_size(b.spec.residual_dtype);

@@ -45,6 +45,7 @@ typedef struct option {
 static const option table[] = {
     {"norms", STRING, AT(norms), "LIST",
      "none,layer,rms,prms,l2 and, for convpool, batch (default none,layer,rms,prms)"},
+    {"norm", STRING, AT(norms), "LIST", "the same"},
     {"p", REAL, AT(p), "P",
      "share of the row that pRMSNorm measures (default 0.25; with --full the paper's\n"
      "                       0.0625, convpool 0.125)"},

@@ -15,7 +15,8 @@ template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Gr
       return job.aligned ? launch(forward_kernel<T, float, 4, true>, job, grid, job.cluster, false, stream)
                          : launch(forward_kernel<T, float, 4, false>, job, grid, job.cluster, false, stream);
   }
-  return launch(forward_kernel<T, T, 4, false>, job, grid, job.cluster, false, stream);
+  return job.aligned ? launch(forward_kernel<T, T, 4, true>, job, grid, job.cluster, false, stream)
+                     : launch(forward_kernel<T, T, 4, false>, job, grid, job.cluster, false, stream);
 }
 
 } // namespace rms_cuda

@@ -38,7 +38,7 @@ grep -q "report: $folder/all/report.html" "$folder/stdout" || fail "lab all: the
 
 # the thread count changes nothing
 for threads in 1 2; do
-  "$command" lab transformer $tiny --steps 6 --norms rms --threads $threads --out "$folder/t$threads" >/dev/null 2>&1
+  "$command" lab transformer $tiny --steps 6 --norm rms --threads $threads --out "$folder/t$threads" >/dev/null 2>&1
 done
 sed -n 1p "$folder/t1/curves.csv" | grep -q loss || fail "curves.csv has no loss"
 column=$(sed -n 1p "$folder/t1/curves.csv" | tr ',' '\n' | grep -n '^loss$' | cut -d: -f1)
