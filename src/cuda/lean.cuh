@@ -19,12 +19,6 @@ __device__ __forceinline__ float divided(float a, float k, float inverse) {
   return fused(fused(-q, k, a), inverse, q);
 }
 
-/* The same of any a. */
-__device__ __forceinline__ float divided_anyhow(float a, float k, float inverse) {
-  const bool safe = fabsf(a) >= Range<float>::tiny() && fabsf(a) <= Range<float>::most();
-  return __builtin_expect(safe, 1) ? divided(a, k, inverse) : quotient(a, k);
-}
-
 /* ---- where rows are ---- */
 
 /* Rows at one distance have outer indices alone. */

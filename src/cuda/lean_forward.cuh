@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(MOST, lean_forward_blocks<NV, OPTIONS, EARLY, 
     for (int i = 0; i < NV; i++)
       a[i] = sum_of_vector<false, LAYER, false, OPTIONS>(x[i], count(i), 1, 0);
     keep_packed(x);
-    st.mean = divided_anyhow(over_block<Add, 0>(shared, a), p.k, p.inverse_k);
+    st.mean = divided(over_block<Add, 0>(shared, a), p.k, p.inverse_k);
   }
 #pragma unroll
   for (int i = 0; i < NV; i++) {
@@ -322,7 +322,7 @@ __device__ __forceinline__ void measure_rows(const LeanForward &p, Packed<T, V> 
     sum_rows<Add>(sum, a, p.team);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-      st[r].mean = SCALED ? quotient(sum[r], p.k) : divided_anyhow(sum[r], p.k, p.inverse_k);
+      st[r].mean = SCALED ? quotient(sum[r], p.k) : divided(sum[r], p.k, p.inverse_k);
   }
 #pragma unroll
   for (int r = 0; r < ROWS; r++)

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(RING_TEAM, OPTIONS || NV == 8 ? 1 : 2)
     if (LAYER && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
     st.sum = sums.template collect<Add>().x;
     if (LAYER) {
-      st.mean = divided_anyhow(st.sum, p.k, p.inverse_k);
+      st.mean = divided(st.sum, p.k, p.inverse_k);
 #pragma unroll
       for (int i = 0; i < NV; i++)
         a[i] = t + i * team < own ? sum_of_vector<true, LAYER, false, OPTIONS>(x[i], count(i), 1, st.mean) : 0.0f;
