@@ -44,8 +44,14 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
                           rms_stat *stats_out, const rms_executor *executor) {
   forward_run r;
   int64_t segments;
-  rms_status status = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
-  if (!status) status = rms_check_executor(executor);
+  rms_status status = rms_check_executor(executor);
+  if (!flags && rms_check_plain_forward(spec, args)) {
+    rms_fill_plain_forward(spec, args, &r.job);
+    segments = args->outer;
+  } else {
+    rms_status refused = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
+    if (refused) return refused;
+  }
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
