@@ -62,7 +62,9 @@ extern "C" {
   X(RMS_E_ISA, 14, "unknown instruction set, or one that this CPU or this build cannot run")                            \
   X(RMS_E_UNSUPPORTED, 15, "not supported by this function")                                                            \
   X(RMS_E_MEMORY, 16, "out of memory or threads")                                                                       \
-  X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")
+  X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")                                   \
+  X(RMS_E_VERSION, 18, "a struct is longer than this library knows and uses a field that it lacks")                     \
+  X(RMS_E_ENVIRONMENT, 19, "RMSNORM_STREAM_BYTES is not a whole number of bytes")
 
 typedef enum rms_status {
 #define RMS_STATUS_ENUM(name, number, message) name = number,
@@ -286,9 +288,10 @@ RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automat
 
 /* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the last
  * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level cache
- * or from the environment variable RMSNORM_STREAM_BYTES. 0 bypasses always, INT64_MAX never. The bits do not change. */
-RMS_API int64_t rms_stream_threshold(void);
-RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default */
+ * or from the environment variable RMSNORM_STREAM_BYTES: digits alone, anything else makes every operation return
+ * RMS_E_ENVIRONMENT until a number is set. 0 bypasses always, INT64_MAX never. The bits do not change. */
+RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
+RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
 
 #ifdef __cplusplus
 }

@@ -211,6 +211,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
+  if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.spec = spec;
   r.args = args;
   r.kernel = kernels->backward[spec->dtype];

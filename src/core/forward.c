@@ -48,6 +48,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
+  if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[spec->dtype];
   int64_t traffic = segment_traffic(spec, &r.job);
   if (!stats_out) choose_stores(spec, &r.job, segments, traffic);

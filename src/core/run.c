@@ -39,17 +39,26 @@ bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_
   return out->data && odd % 64 == 0;
 }
 
-/* ---- the threshold; -1: not known yet ---- */
+/* ---- the threshold: bytes, or one of the two below ---- */
 
-static _Atomic int64_t threshold = -1;
+enum { NOT_KNOWN = -1, NOT_USABLE = -2 };
+
+static _Atomic int64_t threshold = NOT_KNOWN;
+
+/* Digits and nothing else. */
+static int64_t parse_bytes(const char *text) {
+  int64_t bytes = 0;
+  for (; *text; text++) {
+    if (*text < '0' || *text > '9' || __builtin_mul_overflow(bytes, 10, &bytes) ||
+        __builtin_add_overflow(bytes, *text - '0', &bytes))
+      return NOT_USABLE;
+  }
+  return bytes;
+}
 
 static int64_t default_threshold(void) {
   const char *text = getenv("RMSNORM_STREAM_BYTES");
-  if (text && *text) {
-    char *end;
-    long long bytes = strtoll(text, &end, 10);
-    if (!*end && bytes >= 0) return (int64_t)bytes;
-  }
+  if (text && *text) return parse_bytes(text);
   int64_t cache = 0;
 #ifdef _SC_LEVEL3_CACHE_SIZE
   cache = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -61,14 +70,17 @@ static int64_t default_threshold(void) {
 
 int64_t rms_stream_threshold(void) {
   int64_t now = atomic_load_explicit(&threshold, memory_order_relaxed);
-  if (now >= 0) return now;
-  now = default_threshold();
-  atomic_store_explicit(&threshold, now, memory_order_relaxed);
-  return now;
+  if (now == NOT_KNOWN) {
+    int64_t first = default_threshold();
+    if (atomic_compare_exchange_strong(&threshold, &now, first)) now = first;
+  }
+  return now >= 0 ? now : -1;
 }
 
 rms_status rms_stream_threshold_set(int64_t bytes) {
-  atomic_store_explicit(&threshold, bytes < 0 ? -1 : bytes, memory_order_relaxed);
+  if (bytes < 0) bytes = default_threshold();
+  if (bytes < 0) return RMS_E_ENVIRONMENT;
+  atomic_store_explicit(&threshold, bytes, memory_order_relaxed);
   return RMS_OK;
 }
 
