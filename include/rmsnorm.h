@@ -19,7 +19,9 @@
  *
  * Same row, same bits: the result of a row depends on the row's values and the spec alone; not on the other rows, the
  * number of threads, alignment, strides or the instruction set. docs/numerics.md has the order of every operation and the
- * error bounds.
+ * error bounds. Nor does it depend on the floating-point settings of the threads that do the work (rounding mode,
+ * flush-to-zero, traps): those are put right for the call where they are not the default ones, and come back with the
+ * exception flags of the call added.
  */
 #ifndef RMSNORM_H
 #define RMSNORM_H

@@ -3,6 +3,7 @@
  * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
 #include <stddef.h>
 #include "check.h"
+#include "fp_env.h"
 #include "run.h"
 
 typedef struct {
@@ -62,8 +63,11 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   int64_t traffic = 2 * rms_check_plain_forward(spec, args);
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
-  return kernels->row[spec->dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
-                                   spec->weight_dtype != spec->dtype);
+  rms_fp_word callers = rms_fp_enter();
+  bool done = kernels->row[spec->dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
+                                        spec->weight_dtype != spec->dtype);
+  rms_fp_leave(callers);
+  return done;
 }
 
 rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor) {
@@ -83,17 +87,13 @@ rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const r
   return forward(spec, args, RMS_CHECK_SPLIT, stats, NULL, executor);
 }
 
-rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from) {
-  rms_layout lay;
-  rms_status status = rms_check_spec(spec, RMS_CHECK_SPLIT, &lay);
-  if (status) return status;
-  if (count < 0 || (count > 0 && (!into || !from))) return RMS_E_ARGUMENT;
+static void merge_stats(rms_kind kind, int64_t count, rms_stat *into, const rms_stat *from) {
   for (int64_t i = 0; i < count; i++) {
     rms_stat a = into[i], b = from[i];
     double n = a.count + b.count;
     into[i].count = n;
     into[i].m2 = a.m2 + b.m2;
-    if (spec->kind != RMS_KIND_LAYER || n == 0) continue;
+    if (kind != RMS_KIND_LAYER || n == 0) continue;
     /* An empty side leaves the other's bits alone. */
     if (b.count == 0) continue;
     if (a.count == 0) {
@@ -104,6 +104,16 @@ rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, 
     into[i].mean = a.mean + difference * (b.count / n);
     into[i].m2 += difference * difference * (a.count * (b.count / n));
   }
+}
+
+rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from) {
+  rms_layout lay;
+  rms_status status = rms_check_spec(spec, RMS_CHECK_SPLIT, &lay);
+  if (status) return status;
+  if (count < 0 || (count > 0 && (!into || !from))) return RMS_E_ARGUMENT;
+  rms_fp_word callers = rms_fp_enter();
+  merge_stats(spec->kind, count, into, from);
+  rms_fp_leave(callers);
   return RMS_OK;
 }
 

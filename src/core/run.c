@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "../cpu/detect.h"
+#include "fp_env.h"
 
 typedef struct {
   void (*run)(const void *arg, int64_t first, int64_t last);
@@ -11,10 +12,17 @@ typedef struct {
   int64_t count, block;
 } blocks;
 
+/* Every kernel runs in here, on whatever thread, but for the shortcut of a single row. */
+static void run_range(const blocks *b, int64_t first, int64_t last) {
+  rms_fp_word callers = rms_fp_enter();
+  b->run(b->arg, first, last);
+  rms_fp_leave(callers);
+}
+
 static void run_block(void *arg, int64_t i) {
   const blocks *b = arg;
   int64_t first = i * b->block, last = first + b->block;
-  b->run(b->arg, first, last < b->count ? last : b->count);
+  run_range(b, first, last < b->count ? last : b->count);
 }
 
 void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
@@ -23,14 +31,15 @@ void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_e
   if (count == 0) return;
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
+  blocks b = {run, arg, count, count};
   if (!executor || executor->concurrency == 1 || small) {
-    run(arg, 0, count);
+    run_range(&b, 0, count);
     return;
   }
-  int64_t block = (least + bytes_each - 1) / bytes_each, even = (count + most_tasks - 1) / most_tasks;
-  if (block < even) block = even;
-  blocks b = {run, arg, count, block};
-  executor->run(executor->ctx, (count + block - 1) / block, run_block, &b);
+  int64_t even = (count + most_tasks - 1) / most_tasks;
+  b.block = (least + bytes_each - 1) / bytes_each;
+  if (b.block < even) b.block = even;
+  executor->run(executor->ctx, (count + b.block - 1) / b.block, run_block, &b);
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {

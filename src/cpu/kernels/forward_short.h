@@ -52,11 +52,14 @@ NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
   *sum = K(fold_squares)(x, k);
 }
 
-/* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
+/* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere,
+ * those of zero rows are kept from the division by zero. */
 INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   int calm = 1;
-  for (int b = 0; b < K(BATCH); b++)
-    r[b] = 1 / SQRT(sum[b] / k + eps);
+  for (int b = 0; b < K(BATCH); b++) {
+    REAL safe = sum[b] > TINY ? sum[b] : TINY;
+    r[b] = 1 / SQRT(safe / k + eps);
+  }
   for (int b = 0; b < K(BATCH); b++)
     calm &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
   return calm;
@@ -242,8 +245,8 @@ static bool K_(rms_row, K_(T_NAME, RMS_ISA))(char *y, const char *x, const char 
                                              bool weight_is_f32) {
   bool whole = width % K(BLOCK) == 0;
   REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
-  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
   if (__builtin_expect(!K(in_range)(sum), 0)) return false;
+  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
   if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
     VEC each = V(set)(r);
     for (int64_t j = 0; j < width; j += K(BLOCK))
