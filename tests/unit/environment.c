@@ -19,8 +19,9 @@ static void expect_from_operations(rms_status expected) {
   _Alignas(64) static char workspace[1 << 16];
   float out[ROWS * COLS] = {0}, before[ROWS * COLS] = {0}, dweight[COLS];
   rms_spec spec = {.cols = COLS, .eps = 1e-5};
-  rms_forward_args forward = {.outer = ROWS, .x = {.data = in}, .y = {.data = out}};
-  rms_backward_args backward = {.outer = ROWS, .dy = {.data = in}, .x = {.data = in}, .dx = {.data = out}};
+  rms_forward_args forward = {.outer = ROWS, .x = {.data = in, .dtype = RMS_F32}, .y = {.data = out}};
+  rms_backward_args backward = {
+      .outer = ROWS, .dy = {.data = in}, .x = {.data = in, .dtype = RMS_F32}, .dx = {.data = out}};
   rms_stat stats[ROWS] = {{4, 0, 30}, {4, 0, 174}, {4, 0, 446}};
   rms_grad_sum sums[ROWS] = {{30, 0}, {174, 0}, {446, 0}};
   backward.dweight = dweight;
