@@ -294,10 +294,17 @@ struct rms_executor {
 };
 
 /* A plain pool of threads for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4) starts
- * three. One call at a time runs on a pool; a second one from another thread waits for it. */
+ * three. One call at a time runs on a pool; a second one from another thread waits for it. A call from inside a task waits
+ * for nobody: where its pool is busy, as the task's own is, it runs on the calling thread.
+ *
+ * Threads of a pool that wait spin for about 50 microseconds and then sleep; with more threads than the process has cores
+ * they sleep at once.
+ *
+ * The child of a fork has none of its parent's threads. There a call on the parent's pool runs on the calling thread,
+ * rms_pool_destroy frees its memory, and a pool that the child makes works as any other. */
 typedef struct rms_pool rms_pool;
 RMS_API rms_status rms_pool_create(rms_pool **pool, int threads);
-RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine */
+RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine; no call may be running on it */
 RMS_API rms_executor rms_pool_executor(rms_pool *pool);
 
 /* ---- 7. Instruction sets ---- */

@@ -96,6 +96,7 @@ programs=(
   "digests tests/golden/digests.c"
   "split tests/bits/split.c"
   "threads tests/threads/threads.c"
+  "pool tests/threads/pool.c"
   "isa tests/bits/isa.c"
   "settings tests/bits/settings.c"
   "batch tests/bits/batch.c"
