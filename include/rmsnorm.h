@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define RMSNORM_VERSION_MAJOR 0
-#define RMSNORM_VERSION_MINOR 1
+#define RMSNORM_VERSION_MINOR 2
 #define RMSNORM_VERSION_PATCH 0
 
 #if defined(RMSNORM_BUILD) && defined(__GNUC__)

@@ -4,6 +4,8 @@
 #   asan      address and undefined-behaviour sanitizers        a build of its own, all quick tests
 #   tsan      thread sanitizer                                  a build of its own, the tests with threads
 #   clang     the other compiler                                a build of its own, digests and bits
+#   native    -march=native and what careless parents pass      a build of its own, all quick tests
+#   v3        clang with a distribution's baseline, x86-64-v3   a build of its own, all quick tests
 #   aarch64   cross compiled, run by qemu-aarch64               a build of its own, all quick tests
 #   valgrind  BUILD's programs under memcheck
 #   nehalem   BUILD's programs on an emulated CPU without AVX:  must choose scalar
@@ -53,18 +55,34 @@ mkdir -p "$build/variants"
 case $name in
 asan)
   flags="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 $less_inlining"
-  configure_and_build quick_tests -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags"
+  configure_and_build quick_tests -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags" \
+    -DCMAKE_CXX_FLAGS="$flags"
   run_tests -L quick
   ;;
 tsan)
   flags="-fsanitize=thread -O1 $less_inlining"
-  configure_and_build "threads unit_active" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags"
+  configure_and_build "threads unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
   run_tests -R '^threads$'
   ;;
 clang)
   need clang
   configure_and_build "golden_digests bits_isa vec_operations unit_active" -DCMAKE_C_COMPILER=clang -DRMSNORM_WERROR=ON
   run_tests -R '^(golden_digests|bits_isa|vec_operations)$'
+  ;;
+native)
+  flags="-march=native -Ofast -ffast-math -funsafe-math-optimizations -ffinite-math-only -flto"
+  configure_and_build "quick_tests rmsnorm_shared" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags"
+  # What gcc links into programs and libraries under such flags would change the arithmetic of every process that loads them.
+  if nm "$own/librmsnorm.so" | grep set_fast_math; then echo "the shared library switches to flush-to-zero" >&2; exit 1; fi
+  run_tests -L quick
+  ;;
+v3)
+  need clang
+  for flag in avx2 fma bmi2 movbe; do
+    grep -qw $flag /proc/cpuinfo || { echo "skipped: this CPU is older than x86-64-v3"; exit 77; }
+  done
+  configure_and_build quick_tests -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-march=x86-64-v3 -DRMSNORM_WERROR=ON
+  run_tests -L quick
   ;;
 aarch64)
   need aarch64-linux-gnu-gcc qemu-aarch64

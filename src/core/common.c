@@ -3,6 +3,7 @@
  * Statuses, version, sizes: the small things. */
 #include <math.h>
 #include "../../include/rmsnorm.h"
+#include "../cpu/arithmetic.h"
 
 #define TEXT_(a) #a
 #define TEXT(a)  TEXT_(a)
