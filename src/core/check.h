@@ -6,17 +6,18 @@
 #define RMS_CORE_CHECK_H
 
 #include <stdint.h>
-#include "../cpu/kernels.h"
+#include "job.h"
 
 /* Which function the arguments are for. */
 enum {
   RMS_CHECK_SPLIT = 1,  /* partial may be RMS_PARTIAL_NONE                       */
   RMS_CHECK_STATS = 2,  /* outputs of the arguments are ignored                  */
   RMS_CHECK_DEVICE = 4, /* pointers are on a device: the index list is not read  */
+  RMS_CHECK_QUERY = 8,  /* a question about the call: its tensors may overlap    */
 };
 
-/* The spec alone; fills the layout (strides and pointers excepted). */
-rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay);
+/* The spec alone, for data of a checked type; fills what the layout takes from it. */
+rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_layout *lay);
 
 /* A whole call, with the arrays of the split form where it has any; *segments = outer * inner * groups. */
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -25,18 +26,20 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments);
 
+/* The workspace of a backward that needs `bytes` of it. */
+rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes);
+
 /* The call that decoders make thousands of times a second: dense rows of RMSNorm, a tensor in and one out, perhaps a
  * weight; eps inside the root, no offset, one rounding at the end. The checks of rms_check_forward without what it
- * needs for everything else. The bytes of x if it is such a call and right, 0 if not: see rms_check_forward. */
+ * needs for everything else. The bytes of x if it is such a call and right, 0 if not: see rms_check_forward. What it
+ * takes rms_check_forward takes too, and makes the same job of it. */
 int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args);
+
+/* The job of a call that rms_check_plain_forward has taken. */
+void rms_fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job);
 
 static inline rms_status rms_check_executor(const rms_executor *executor) {
   return !executor || (executor->run && executor->concurrency >= 1) ? RMS_OK : RMS_E_EXECUTOR;
-}
-
-/* dweight and dbias: elements of the weight tensors. */
-static inline int64_t rms_weight_count(const rms_spec *spec, int64_t inner) {
-  return spec->weight_per_inner ? inner * spec->cols : spec->cols;
 }
 
 #endif

@@ -3,7 +3,7 @@
  * Statuses, version, sizes: the small things. */
 #include <math.h>
 #include "../../include/rmsnorm.h"
-#include "../cpu/arithmetic.h"
+#include "arithmetic.h"
 
 #define TEXT_(a) #a
 #define TEXT(a)  TEXT_(a)
@@ -19,6 +19,8 @@ const char *rms_status_string(rms_status status) {
     return message;
     RMS_STATUS_LIST(CASE)
 #undef CASE
+  case RMS_STATUS_END:
+    break;
   }
   return "unknown status";
 }
@@ -32,6 +34,8 @@ size_t rms_dtype_size(rms_dtype dtype) {
   case RMS_BF16:
   case RMS_F16:
     return 2;
+  case RMS_AS_X:
+    break;
   }
   return 0;
 }

@@ -58,22 +58,22 @@ refused() {
   fi
 }
 
-for unit in $(cd "$source/src" && grep -lE '\b(float|double)\b|kernels' core/*.c) cpu/isa/scalar.c; do
+for unit in $(cd "$source/src" && grep -lE '\b(float|double)\b|kernels' core/*.c cpu/*.c) cpu/isa/scalar.c; do
   "$cc" -D_POSIX_C_SOURCE=200809L -fsyntax-only -x c "$source/src/$unit" || fail "$unit does not compile"
   refused "$unit" -ffast-math
 done
-refused cpu/arithmetic.h -Ofast
-refused cpu/arithmetic.h -ffinite-math-only
+refused core/arithmetic.h -Ofast
+refused core/arithmetic.h -ffinite-math-only
 if [ $gnu = yes ]; then # clang tells its sources of -ffast-math and -ffinite-math-only alone
-  refused cpu/arithmetic.h -funsafe-math-optimizations
-  refused cpu/arithmetic.h -fassociative-math -fno-signed-zeros -fno-trapping-math
-  refused cpu/arithmetic.h -freciprocal-math
-  refused cpu/arithmetic.h -fsingle-precision-constant
+  refused core/arithmetic.h -funsafe-math-optimizations
+  refused core/arithmetic.h -fassociative-math -fno-signed-zeros -fno-trapping-math
+  refused core/arithmetic.h -freciprocal-math
+  refused core/arithmetic.h -fsingle-precision-constant
 fi
 if [ $x86 = yes ]; then
-  refused cpu/arithmetic.h -m32 -mno-sse
-  "$cc" -m32 -msse2 -mfpmath=sse -fsyntax-only -x c "$source/src/cpu/arithmetic.h" || fail "-m32 -msse2 -mfpmath=sse is refused"
-  [ $gnu = no ] || refused cpu/arithmetic.h -mfpmath=387
+  refused core/arithmetic.h -m32 -mno-sse
+  "$cc" -m32 -msse2 -mfpmath=sse -fsyntax-only -x c "$source/src/core/arithmetic.h" || fail "-m32 -msse2 -mfpmath=sse is refused"
+  [ $gnu = no ] || refused core/arithmetic.h -mfpmath=387
 fi
 [ $status = 0 ] && echo "$count combinations of a unit and a flag of a parent without effect"
 exit $status

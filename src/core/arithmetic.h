@@ -2,8 +2,8 @@
  *
  * What the bits of every result depend on, asked of the compiler. Contraction (-ffp-contract) cannot be asked for; the
  * digests in tests/golden show it. */
-#ifndef RMS_CPU_ARITHMETIC_H
-#define RMS_CPU_ARITHMETIC_H
+#ifndef RMS_CORE_ARITHMETIC_H
+#define RMS_CORE_ARITHMETIC_H
 
 #include <float.h>
 
