@@ -88,6 +88,7 @@ programs=(
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
   "sized tests/unit/sized.c tests/unit/world.c"
+  "plain tests/unit/plain.c"
   "basics tests/unit/basics.c"
   "environment tests/unit/environment.c"
   "digests tests/golden/digests.c"

@@ -67,7 +67,7 @@ static void choose_stores(rms_backward_job *job, int64_t segments, int64_t traff
   const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
   if (segments * traffic <= rms_stream_threshold()) return;
-  job->in_groups = rms_drops_prefetches();
+  job->large_batches = rms_drops_prefetches();
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
   job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
 }

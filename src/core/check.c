@@ -335,7 +335,7 @@ void rms_fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, 
   job->rstd = job->mean = NULL;
   job->stats_in = NULL;
   job->stats_out = NULL;
-  job->fetch_ahead = job->in_groups = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   job->lay.inner = job->lay.groups = 1;
   job->lay.width = job->lay.k = spec->cols;
   job->lay.eps = spec->eps;
@@ -411,7 +411,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->mean = args->mean;
   job->stats_in = stats_in;
   job->stats_out = stats_out;
-  job->fetch_ahead = job->in_groups = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   return RMS_OK;
 }
 
@@ -512,7 +512,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->sums_in = sums_in;
   job->sums_out = sums_out;
   job->pitch = 0;
-  job->fetch_ahead = job->in_groups = job->stream_dx = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = false;
   return RMS_OK;
 }
 

@@ -30,7 +30,7 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic) {
   if (segments * traffic <= rms_stream_threshold()) return;
   job->fetch_ahead = true;
-  job->in_groups = rms_drops_prefetches();
+  job->large_batches = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;

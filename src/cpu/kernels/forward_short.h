@@ -1,29 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fourth part of the kernel template: RMSNorm with one rounding after the weight and nothing else, where what a row
- * costs besides its elements counts. The same arithmetic as forward.h in another order of work:
- *
- * - short rows (QK norm) in batches: eight trees of additions run side by side in vectors, so do the divisions and
- *   roots, and while those are under way the batch before is written;
- *
- * - a call of a single row: straight from the arguments, without a job.
- */
+ * Short rows (QK norm) of RMSNorm with one rounding after the weight and nothing else, in batches: eight trees of
+ * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
+ * is written. The same arithmetic as forward_segment.h in another order of work. */
 
-enum { K(BATCH) = 8, K(BATCH_BYTES) = 8192, K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
-
-/* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
-INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
-  return n == LANES || EO ? V(load)(gain + j, REAL_TYPE, 0) : V(load_n)(gain + j, n, REAL_TYPE, 0);
-}
-
-INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
-  if (n < LANES)
-    V(store_n)(p + j * T_SIZE, v, n, T, EO);
-  else
-    V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
-}
-
-/* ---- batches ---- */
+enum { K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
 
 /* Rows at a constant distance: `count` of those from segment `first` on. */
 typedef struct {
@@ -32,7 +13,7 @@ typedef struct {
   const REAL *gain; /* in lane order */
   int64_t x_step, y_step, gain_step, first;
   int count;
-  bool calm; /* all sums of squares are in range */
+  bool in_range; /* all sums of squares are in range */
   REAL r[K(BATCH)];
 } K(batch);
 
@@ -43,8 +24,8 @@ INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
   int64_t j = 0;
   for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
-  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, K(SQUARES), false, false, false);
+    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, (K(summand)){.squares = true});
+  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, (K(summand)){.squares = true});
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
 }
 
@@ -54,12 +35,12 @@ NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
 
 /* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
 INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
-  int calm = 1;
+  int in_range = 1;
   for (int b = 0; b < K(BATCH); b++)
     r[b] = 1 / SQRT(sum[b] / k + eps);
   for (int b = 0; b < K(BATCH); b++)
-    calm &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
-  return calm;
+    in_range &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
+  return in_range;
 }
 
 /* The usual sizes of a head, one and two blocks, run without loops and calls. */
@@ -139,7 +120,7 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
 }
 
 static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
-  if (__builtin_expect(batch->calm, 1)) {
+  if (__builtin_expect(batch->in_range, 1)) {
     if (job->stream_y)
       K(write_batch_stream)(batch, job->lay.width);
     else
@@ -181,75 +162,10 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->gain_step = gain_step;
       batch->first = i;
       batch->count = (int)(end - i < most ? end - i : most);
-      batch->calm = K(measure_batch)(batch->r, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      batch->in_range = K(measure_batch)(batch->r, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
       if (before) K(end_batch)(job, before);
       before = batch;
     }
   }
   if (before) K(end_batch)(job, before);
-}
-
-/* ---- a single row ---- */
-
-INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
-                          bool wide) {
-  VEC h = V(mul)(K(load)(x, j, n, false), r);
-  if (weighted) h = V(mul)(h, K(load)(weight, j, n, wide));
-  /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
-  if (wide && n == LANES)
-    V(store)(y + j * T_SIZE, h, T, EO);
-  else
-    K(put_clean)(y, j, n, h, false);
-}
-
-INLINE void K(row_block)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
-  K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 2 * LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 3 * LANES, LANES, weighted, wide);
-}
-
-INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
-  int64_t j = 0;
-  for (; j + K(BLOCK) <= width; j += K(BLOCK))
-    K(row_block)(y, x, weight, r, j, weighted, wide);
-  for (; j + LANES <= width; j += LANES)
-    K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
-}
-
-NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int64_t width, bool wide) {
-  if (!weight)
-    K(row_loop)(y, x, weight, V(set)(r), width, false, false);
-  else if (T != RMS_F32 && wide)
-    K(row_loop)(y, x, weight, V(set)(r), width, true, true);
-  else
-    K(row_loop)(y, x, weight, V(set)(r), width, true, false);
-}
-
-/* The sum of squares of whole blocks: without the room on the stack that the rest of a row takes. */
-INLINE REAL K(row_squares)(const char *x, int64_t width) {
-  K(source) s = K(plain_source)(x);
-  VEC zero = V(set)(0);
-  K(lanes) acc = {zero, zero, zero, zero};
-  for (int64_t j = 0; j < width; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
-  return K(sum_lanes)(acc);
-}
-
-/* False, and nothing written: the sum of squares is out of range. */
-static bool K_(rms_row, K_(T_NAME, RMS_ISA))(char *y, const char *x, const char *weight, int64_t width, double eps,
-                                             bool weight_is_f32) {
-  bool whole = width % K(BLOCK) == 0;
-  REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
-  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
-  if (__builtin_expect(!K(in_range)(sum), 0)) return false;
-  if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
-    VEC each = V(set)(r);
-    for (int64_t j = 0; j < width; j += K(BLOCK))
-      K(row_block)(y, x, weight, each, j, true, false);
-  } else {
-    K(row_any)(y, x, weight, r, width, weight_is_f32);
-  }
-  return true;
 }

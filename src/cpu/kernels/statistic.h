@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Second part of the kernel template: loading a segment and its statistic (sum of squares, mean, r), with the range
+ * A segment as it is read, and its statistic (sum of squares, mean, r), with the range
  * guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
@@ -22,16 +22,6 @@ typedef struct {
   VEC a, b, c, d;
 } K(lanes);
 
-/* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */
-INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
-  if (T != RMS_F32 && wide) {
-    p += j * 4;
-    return n == LANES ? V(load)(p, RMS_F32, EO) : V(load_n)(p, n, RMS_F32, EO);
-  }
-  p += j * T_SIZE;
-  return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
-}
-
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, bool scaled) {
   VEC v = K(load)(s->x, j, n, s->x_is_f32);
   if (residual) {
@@ -42,38 +32,39 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, 
   return v;
 }
 
-enum { K(SUM), K(SQUARES) };
+/* What is added up: elements or their squares, as they are or less the mean, of x or of x + residual, scaled or not. */
+typedef struct {
+  bool squares, centred, residual, scaled;
+} K(summand);
 
-INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool centred) {
-  if (centred) {
+INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) {
+  if (what.centred) {
     v = V(sub)(v, mean);
     if (left < LANES) v = V(first)(v, left > 0 ? (int)left : 0, EO);
   }
-  return what == K(SUM) ? V(add)(acc, v) : V(fma)(v, v, acc);
+  return what.squares ? V(fma)(v, v, acc) : V(add)(acc, v);
 }
 
 /* Adds one block from element j on; elements from `left` on are padding. One vector after the other: all four loaded
  * first would leave too few registers for the sums. */
-INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
-                             bool centred, bool residual, bool scaled) {
-  VEC v = K(load_source)(s, j, LANES, residual, scaled);
-  acc.a = K(add_term)(acc.a, v, mean, left, what, centred);
-  v = K(load_source)(s, j + LANES, LANES, residual, scaled);
-  acc.b = K(add_term)(acc.b, v, mean, left - LANES, what, centred);
-  v = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
-  acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what, centred);
-  v = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
-  acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what, centred);
+INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  VEC v = K(load_source)(s, j, LANES, what.residual, what.scaled);
+  acc.a = K(add_term)(acc.a, v, mean, left, what);
+  v = K(load_source)(s, j + LANES, LANES, what.residual, what.scaled);
+  acc.b = K(add_term)(acc.b, v, mean, left - LANES, what);
+  v = K(load_source)(s, j + 2 * LANES, LANES, what.residual, what.scaled);
+  acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what);
+  v = K(load_source)(s, j + 3 * LANES, LANES, what.residual, what.scaled);
+  acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what);
   return acc;
 }
 
 /* The same for a last block of `left` < 4*LANES elements. */
-INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
-                            bool centred, bool residual, bool scaled) {
+INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
   VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
   for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
-    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, residual, scaled);
-    *lane[i] = K(add_term)(*lane[i], v, mean, left, what, centred);
+    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+    *lane[i] = K(add_term)(*lane[i], v, mean, left, what);
   }
   return acc;
 }
@@ -83,15 +74,14 @@ INLINE REAL K(sum_lanes)(K(lanes) acc) {
 }
 
 /* The sum over the first k elements. */
-INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bool centred, bool residual,
-                         bool scaled) {
+INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) what) {
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
   int64_t j = 0;
   for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what, centred, residual, scaled);
-  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what, centred, residual, scaled);
+    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what);
+  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
   return K(sum_lanes)(acc);
 }
 
@@ -104,30 +94,31 @@ INLINE K(source) K(plain_source)(const char *x) {
 
 NOINLINE REAL K(sum_plain)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, 0, K(SUM), false, false, false);
+  return K(sum_first)(&s, k, 0, (K(summand)){false});
 }
 
 NOINLINE REAL K(squares_plain)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, 0, K(SQUARES), false, false, false);
+  return K(sum_first)(&s, k, 0, (K(summand)){.squares = true});
 }
 
 NOINLINE REAL K(centred_plain)(const char *x, int64_t k, REAL mean) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, mean, K(SQUARES), true, false, false);
+  return K(sum_first)(&s, k, mean, (K(summand)){.squares = true, .centred = true});
 }
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, K(SQUARES), false, true, false);
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
 }
 
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
 NOINLINE REAL K(sum_any)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, K(SUM), false, s->residual != NULL, true);
+  return K(sum_first)(s, k, 0, (K(summand)){.residual = s->residual != NULL, .scaled = true});
 }
 
 NOINLINE REAL K(squares_any)(const K(source) * s, int64_t k, REAL mean) {
-  return K(sum_first)(s, k, mean, K(SQUARES), true, s->residual != NULL, true);
+  return K(sum_first)(s, k, mean,
+                      (K(summand)){.squares = true, .centred = true, .residual = s->residual != NULL, .scaled = true});
 }
 
 static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
@@ -148,7 +139,8 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
     int64_t count = k - i < K(BLOCK) ? k - i : K(BLOCK);
     K(gather)(x, s->x, indices + i, count, s->x_is_f32 ? 4 : T_SIZE);
     if (s->residual) K(gather)(r, s->residual, indices + i, count, s->residual_is_f32 ? 4 : T_SIZE);
-    acc = K(add_block)(acc, &packed, 0, count, zero, K(SQUARES), false, s->residual != NULL, true);
+    acc = K(add_block)(acc, &packed, 0, count, zero,
+                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
   return K(sum_lanes)(acc);
 }
@@ -259,7 +251,7 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   return m;
 }
 
-INLINE bool K(in_range)(REAL sum) {
+INLINE bool K(squares_in_range)(REAL sum) {
   return sum >= TINY && sum <= REAL_MAX;
 }
 
@@ -268,7 +260,7 @@ INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
   K(moment) m = {0, 0, 0};
   if (lay->k == 0) return m;
   m = K(measure)(lay, s);
-  return __builtin_expect(K(in_range)(m.sum), 1) ? m : K(measure_scaled)(lay, s, m);
+  return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(measure_scaled)(lay, s, m);
 }
 
 /* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). */
@@ -302,7 +294,7 @@ static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
   K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
-  if ((forced || !K(in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
+  if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
     m.e = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
     m.sum = (REAL)ldexp(in->m2, 2 * m.e);
     m.mean = (REAL)ldexp(in->mean, m.e);
