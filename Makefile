@@ -3,6 +3,7 @@
 # A thin front of CMake: `make run` and `make test` work on a fresh Debian or Ubuntu machine. `make help` lists the rest.
 
 BUILD  ?= build
+DIST   ?= dist
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
@@ -10,7 +11,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_ARGS ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup configure run test install data format clean
+.PHONY: all help setup configure run test install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -52,6 +53,9 @@ install: ## install under DESTDIR PREFIX: the library and the command, with the 
 	@cmake --build "$(BUILD)" --target rmsnorm_installed --parallel $(JOBS)
 	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+
+amalgamation: ## write the library as one file, dist/rmsnorm.c and dist/rmsnorm.h
+	@python3 scripts/amalgamate.py "$(DIST)" && ls -l "$(DIST)/rmsnorm.c" "$(DIST)/rmsnorm.h"
 
 data: ## install the optional data sets of the lab
 	@scripts/setup.sh scripts/data-packages.txt
