@@ -7,6 +7,8 @@
 #   native    -march=native and what careless parents pass      a build of its own, all quick tests
 #   v3        clang with a distribution's baseline, x86-64-v3   a build of its own, all quick tests
 #   aarch64   cross compiled, run by qemu-aarch64               a build of its own, all quick tests
+#   musl      the other C library, linked statically            a build of its own, digests, units and examples
+#   mingw64   for Windows, run by wine                          a build of its own, digests and examples
 #   valgrind  BUILD's programs under memcheck
 #   nehalem   BUILD's programs on an emulated CPU without AVX:  must choose scalar
 #   haswell   BUILD's programs on an emulated CPU with AVX2:    must choose avx2
@@ -32,6 +34,9 @@ configure_and_build() {
   # shellcheck disable=SC2086 # a list
   cmake --build "$own" --target $targets --parallel 2 > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 }
+
+# The targets of the examples that need nothing but the library.
+examples() { for file in "$source"/examples/*.c; do basename "$file" .c; done | sed -e /openmp/d -e 's/^/example_/'; }
 
 # First which instruction sets run and which are compiled only.
 run_tests() {
@@ -88,6 +93,24 @@ aarch64)
   need aarch64-linux-gnu-gcc qemu-aarch64
   configure_and_build quick_tests --toolchain "$source/cmake/toolchains/aarch64.cmake"
   RMSNORM_REQUIRE_ISA=neon run_tests -L quick
+  ;;
+musl)
+  need musl-gcc
+  configure_and_build "rmsnorm_shared golden_digests unit_active unit_arguments threads $(examples)" -DRMSNORM_OPTIMIZE=OFF \
+    -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_C_FLAGS_RELEASE="-O1 $less_inlining"
+  run_tests -R '^(golden_digests|unit_arguments|threads|examples\..*)$'
+  ;;
+mingw64)
+  need x86_64-w64-mingw32-gcc
+  configure_and_build "rmsnorm_shared golden_digests unit_active $(examples)" \
+    --toolchain "$source/cmake/toolchains/mingw64.cmake" -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE="-O2 $less_inlining"
+  if x86_64-w64-mingw32-objdump -d "$own/librmsnorm.a" | grep -E 'vmov(aps|apd|dqa)[0-9]* .*%r[sb]p.*%[yz]mm|vmov(aps|apd|dqa)[0-9]* .*%[yz]mm.*%r[sb]p'; then
+    echo "aligned moves of vectors on a stack that is not aligned" >&2
+    exit 1
+  fi
+  export WINEPREFIX="$own/wine" WINEDEBUG=-all
+  wine cmd /c exit > "$own.log" 2>&1 || { echo "skipped: compiled, but not run: wine does not work here"; exit 77; }
+  run_tests -R '^(golden_digests|examples\..*)$'
   ;;
 valgrind)
   need valgrind
