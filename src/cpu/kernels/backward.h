@@ -96,17 +96,47 @@ typedef struct {
   bool in_range;
 } K(measured);
 
-INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common) {
+/* A segment of zeros, of RMS, whose u is neither so large nor so small that it must be scaled: dx = u*r. */
+NOINLINE bool K(is_plain_zero)(const K(gradient) * s, bool common) {
+  if (!K(is_zero)(&s->x, s->width)) return false;
+  REAL bound = K(bound_of_u)(s, common);
+  return bound == 0 || (bound >= SUM_LEAST && bound <= SUM_MOST);
+}
+
+/* Sums out of range that need no scale all the same: those of dy = 0, which are exactly zero, and those of a segment
+ * with a NaN or an infinity, whose results no scale would change. */
+NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
+  K(source) dy = K(plain_source)(m->s.dy);
+  if (job->stats_in || job->sums_in || m->st.e) return false;
+  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
+  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
+  if (finite) return false;
+  if (m->st.r != m->st.r) m->st.r = (REAL)NAN; /* without a payload: see V(store_clean) */
+  if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
+  if (!known) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
+  return true;
+}
+
+/* zero_r: the r of a segment of zeros. */
+INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, REAL zero_r) {
   bool layer = job->lay.kind == RMS_KIND_LAYER;
   K(row_sums) g = {0, 0};
   m->st = K(backward_statistic)(job, &m->s, i);
   m->in_range = K(r_in_range)(m->st);
+  if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
+      K(is_plain_zero)(&m->s, common)) {
+    m->co = K(coefficients_of)(&job->lay, m->st, g);
+    m->in_range = true;
+    return;
+  }
   if (m->in_range && job->sums_in)
     g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
   else if (m->in_range)
     g = !common ? K(sums_any)(&m->s, m->st, layer) : layer ? K(sums_layer)(&m->s, m->st) : K(sums_rms)(&m->s, m->st);
   m->co = K(coefficients_of)(&job->lay, m->st, g);
   m->in_range = m->in_range && K(sums_in_range)(g) && (layer || K(c_in_range)(m->co));
+  if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
 }
 
 static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {
@@ -118,6 +148,8 @@ static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = K(gradients_together)(job, common), n;
+  const K(moment) zeros = {0, 0, 0};
+  const REAL zero_r = lay->k > 0 ? K(finish)(lay, zeros, (REAL)lay->k).r : -1;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i += n) {
     bool in_range = true;
@@ -132,7 +164,7 @@ static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
         s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
         s->ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s->dy;
       }
-      K(measure_gradient)(job, &m[b], i + b, common);
+      K(measure_gradient)(job, &m[b], i + b, common, zero_r);
       in_range = in_range && m[b].in_range;
     }
     int64_t strip = in_range && common && n > 1 ? K(STRIP) : lay->width;

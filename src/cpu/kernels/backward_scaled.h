@@ -3,26 +3,42 @@
  * The backward pass of a segment whose r or sums leave the safe range: x, dy and u are scaled by exact powers of two.
  */
 
-static REAL K(largest_u)(const K(gradient) * s) {
-  REAL most = 0;
-  for (int64_t j = 0; j < s->width && most == most; j += LANES) {
-    int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
-    most = K(larger)(most, K(load_u)(s, K(load)(s->dy, j, n, false), j, n, true, false));
+INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
+  K(extent) e = K(no_extent)();
+  int64_t j = 0;
+  for (; j + 2 * LANES <= s->width; j += 2 * LANES) {
+    VEC a = K(load)(s->dy, j, LANES, false), b = K(load)(s->dy, j + LANES, LANES, false);
+    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, scaled, common), true);
+    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, scaled, common), true);
   }
-  return most;
+  for (; j < s->width; j += LANES) {
+    int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
+    K(extend)(&e, &e.most.a, K(load_u)(s, K(load)(s->dy, j, n, false), j, n, scaled, common), true);
+  }
+  return e;
+}
+
+/* The largest magnitude of u, scaled; NaN if one is NaN or infinite. */
+NOINLINE REAL K(largest_u)(const K(gradient) * s) {
+  return K(largest_of)(K(extent_of_u)(s, true, false));
+}
+
+/* A bound of u as it is: see K(bound_of). */
+NOINLINE REAL K(bound_of_u)(const K(gradient) * s, bool common) {
+  return K(bound_of)(common ? K(extent_of_u)(s, false, true) : K(extent_of_u)(s, false, false));
 }
 
 static void K(split_power)(REAL *factors, int count, int exponent) {
   for (int i = 0; i < count; i++) {
     int part = exponent / (count - i);
-    factors[i] = (REAL)ldexp(1.0, part);
+    factors[i] = (REAL)rms_ldexp(1.0, part);
     exponent -= part;
   }
 }
 
 /* Scales dy and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
 static int K(scale_gradient)(K(gradient) * s) {
-  K(source) dy = {s->dy, NULL, false, false, 1, 1};
+  K(source) dy = K(plain_source)(s->dy);
   REAL by[2], most;
   int e_dy = 0, e_u = 0;
   if (!s->before) {
@@ -53,14 +69,14 @@ NOINLINE void K(backward_scaled)(const rms_backward_job *job, K(gradient) * s, i
   int e_u = K(scale_gradient)(s), e_ux = layer ? e_u : e_u + st.e;
   K(row_sums) sums;
   if (job->sums_in) {
-    sums.ux = (REAL)ldexp(job->sums_in[segment].ux, e_ux);
-    sums.u = (REAL)ldexp(job->sums_in[segment].u, e_u);
+    sums.ux = (REAL)rms_ldexp(job->sums_in[segment].ux, e_ux);
+    sums.u = (REAL)rms_ldexp(job->sums_in[segment].u, e_u);
   } else {
     sums = K(sums_scaled)(s, st, layer);
   }
   if (job->sums_out) {
-    job->sums_out[segment].ux = ldexp((double)sums.ux, -e_ux);
-    job->sums_out[segment].u = ldexp((double)sums.u, -e_u);
+    job->sums_out[segment].ux = rms_ldexp((double)sums.ux, -e_ux);
+    job->sums_out[segment].u = rms_ldexp((double)sums.u, -e_u);
     return;
   }
   K(split_power)(s->down, 4, st.e - e_u);

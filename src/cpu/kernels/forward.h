@@ -34,12 +34,14 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
       K(source) src = K(open_source)(job, &measure);
       m[b] = K(measure)(lay, &src);
+      if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b]);
     }
     for (int64_t b = 0; b < n; b++)
       st[b] = K(finish)(lay, m[b], (REAL)lay->k);
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&write, lay)) {
-      if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) {
-        K(forward_segment)(job, &write, i + b);
+      /* scaled, or a NaN of an f32 residual, whose payload the strips do not take: see V(store_clean) */
+      if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32), 0)) {
+        K(forward_measured)(job, &write, st[b], i + b);
         continue;
       }
       K(strip) s = K(open_strip)(job, &write, gains);
@@ -53,7 +55,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
-         !job->rstd && !job->mean && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
+         job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
 static void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {

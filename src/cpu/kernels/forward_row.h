@@ -53,8 +53,8 @@ INLINE REAL K(row_squares)(const char *x, int64_t width) {
 static bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32) {
   bool whole = width % K(BLOCK) == 0;
   REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
-  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
+  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
   if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
     VEC each = V(set)(r);
     for (int64_t j = 0; j < width; j += K(BLOCK))

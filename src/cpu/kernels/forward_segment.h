@@ -53,7 +53,7 @@ NOINLINE void K(apply_scaled)(const K(segment) * s, K(statistic) st, bool layer)
 
 static void K(save_statistic)(const rms_forward_job *job, int64_t segment, K(statistic) st) {
   REAL r = st.r, mean = st.mean;
-  if (st.e) r = (REAL)ldexp((double)r, st.e), mean = (REAL)ldexp((double)mean, -st.e);
+  if (st.e) r = (REAL)rms_ldexp((double)r, st.e), mean = (REAL)rms_ldexp((double)mean, -st.e);
   if (job->rstd) ((REAL *)job->rstd)[segment] = r;
   if (job->mean) ((REAL *)job->mean)[segment] = mean;
 }
@@ -79,10 +79,19 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   s->stream_residual = job->stream_residual;
 }
 
+/* The segment with its statistic, scaled by 2^st.e. */
+static void K(write_segment)(const rms_forward_job *job, const K(segment) * s, K(statistic) st, int64_t i) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER;
+  if (job->rstd || job->mean) K(save_statistic)(job, i, st);
+  if (st.e)
+    K(apply_scaled)(s, st, layer);
+  else
+    K(apply_any)(s, st, layer);
+}
+
 /* One segment in full generality. */
 NOINLINE void K(forward_segment)(const rms_forward_job *job, const rms_cursor *at, int64_t i) {
   const rms_layout *lay = &job->lay;
-  bool layer = lay->kind == RMS_KIND_LAYER;
   K(segment) s;
   K(statistic) st;
   K(open_segment)(job, at, &s);
@@ -90,9 +99,13 @@ NOINLINE void K(forward_segment)(const rms_forward_job *job, const rms_cursor *a
     st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
   else
     st = K(finish)(lay, K(moment_of)(lay, &s.src), (REAL)lay->k);
-  if (job->rstd || job->mean) K(save_statistic)(job, i, st);
-  if (st.e)
-    K(apply_scaled)(&s, st, layer);
-  else
-    K(apply_any)(&s, st, layer);
+  K(write_segment)(job, &s, st, i);
+}
+
+/* One that is measured already. */
+NOINLINE void K(forward_measured)(const rms_forward_job *job, const rms_cursor *at, K(statistic) st, int64_t i) {
+  K(segment) s;
+  K(open_segment)(job, at, &s);
+  K(set_scale)(&s.src, st.e);
+  K(write_segment)(job, &s, st, i);
 }

@@ -13,8 +13,9 @@ typedef struct {
   const REAL *gain; /* in lane order */
   int64_t x_step, y_step, gain_step, first;
   int count;
-  bool in_range; /* all sums of squares are in range */
-  REAL r[K(BATCH)];
+  unsigned scaled; /* a bit for each row that must be scaled: they go another way */
+  REAL sum[K(BATCH)], r[K(BATCH)];
+  K(moment) moment[K(BATCH)]; /* of the rows that must be scaled */
 } K(batch);
 
 /* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
@@ -33,20 +34,22 @@ NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
   *sum = K(fold_squares)(x, k);
 }
 
-/* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
+/* r of a whole batch, in plain loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
+ * again; until then they stand as if they were in range, so that nothing is divided by zero. */
 INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   int in_range = 1;
-  for (int b = 0; b < K(BATCH); b++)
-    r[b] = 1 / SQRT(sum[b] / k + eps);
+  for (int b = 0; b < K(BATCH); b++) {
+    REAL safe = sum[b] > TINY ? sum[b] : TINY;
+    r[b] = 1 / SQRT(safe / k + eps);
+  }
   for (int b = 0; b < K(BATCH); b++)
     in_range &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
   return in_range;
 }
 
 /* The usual sizes of a head, one and two blocks, run without loops and calls. */
-NOINLINE bool K(measure_batch)(REAL *r, const char *x, int64_t step, int count, int64_t k, REAL eps) {
+NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
-  REAL sum[K(BATCH)];
   for (int b = 0; b < count; b++, x += step) {
     if (k == K(BLOCK))
       squares[b] = K(fold_squares)(x, K(BLOCK));
@@ -119,17 +122,56 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
   K(write_rows)(batch, width, true);
 }
 
-static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
-  if (__builtin_expect(batch->in_range, 1)) {
-    if (job->stream_y)
-      K(write_batch_stream)(batch, job->lay.width);
+/* The rows whose sum is out of range, one by one. */
+NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch) {
+  const K(moment) zeros = {0, 0, 0};
+  const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r;
+  for (int b = 0; b < batch->count; b++) {
+    if (K(squares_in_range)(batch->sum[b])) continue;
+    K(source) s = K(plain_source)(batch->x + b * batch->x_step);
+    K(moment) m = {batch->sum[b], 0, 0};
+    m = K(settle)(lay, &s, m);
+    if (m.e)
+      batch->scaled |= 1u << b, batch->moment[b] = m;
     else
-      K(write_batch)(batch, job->lay.width);
-    return;
+      batch->r[b] = m.sum == 0 ? zero_r : K(finish)(lay, m, (REAL)lay->k).r;
   }
+}
+
+static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch) {
+  if (job->rstd) memcpy((REAL *)job->rstd + batch->first, batch->r, (size_t)batch->count * sizeof(REAL));
+  if (job->mean) memset((REAL *)job->mean + batch->first, 0, (size_t)batch->count * sizeof(REAL));
+  if (job->stream_y)
+    K(write_batch_stream)(batch, job->lay.width);
+  else
+    K(write_batch)(batch, job->lay.width);
+}
+
+/* A batch with rows that must be scaled. */
+NOINLINE void K(write_one_by_one)(const rms_forward_job *job, const K(batch) * batch) {
   rms_cursor at = rms_cursor_at(&job->lay, batch->first);
-  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay))
-    K(forward_segment)(job, &at, batch->first + b);
+  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay)) {
+    if (batch->scaled >> b & 1) {
+      K(statistic) st = K(finish)(&job->lay, batch->moment[b], (REAL)job->lay.k);
+      K(forward_measured)(job, &at, st, batch->first + b);
+      continue;
+    }
+    K(batch) one = *batch;
+    one.x += b * batch->x_step;
+    one.y += b * batch->y_step;
+    one.gain += b * batch->gain_step;
+    one.first += b;
+    one.count = 1;
+    one.r[0] = batch->r[b];
+    K(write_unscaled)(job, &one);
+  }
+}
+
+static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
+  if (__builtin_expect(batch->scaled == 0, 1))
+    K(write_unscaled)(job, batch);
+  else
+    K(write_one_by_one)(job, batch);
 }
 
 /* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES: what two
@@ -162,7 +204,9 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->gain_step = gain_step;
       batch->first = i;
       batch->count = (int)(end - i < most ? end - i : most);
-      batch->in_range = K(measure_batch)(batch->r, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      batch->scaled = 0;
+      bool in_range = K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch);
       if (before) K(end_batch)(job, before);
       before = batch;
     }
