@@ -17,10 +17,11 @@ printf '#!/bin/sh\necho asked >>"%s/asked"\n' "$work" >"$work/bin/dpkg-query"
 chmod +x "$work/bin/dpkg-query"
 unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR
 
-# Quick to compile: the flags are not what is tested. With the shared library, the installed command must find it.
+# Flags of a packager that are quick to compile with. With the shared library, the installed command must find it.
 make_it() {
   PATH=$work/bin:$PATH RMSNORM_SETUP=off make -C "$source" "$@" BUILD="$work/build" PREFIX="$work/prefix" JOBS=2 \
-    CMAKE_ARGS="-DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE=-Dalways_inline=unused -DBUILD_SHARED_LIBS=ON -DRMSNORM_CUDA=off" \
+    CMAKE_ARGS="-DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE=-Dalways_inline=unused -DBUILD_SHARED_LIBS=ON -DRMSNORM_CUDA=off \
+      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON" \
     >"$work/log" 2>&1 || { cat "$work/log"; fail "make $*"; }
 }
 cached() { grep -q "^$1\$" "$work/build/CMakeCache.txt"; }
@@ -36,6 +37,12 @@ done
 [ -n "$(find "$work/prefix" -name librmsnorm.a)" ] || fail "the static library is not installed"
 "$work/prefix/bin/rmsnorm" info >"$work/log" || fail "the installed command does not run"
 if "$work/prefix/bin/rmsnorm" lab --help >"$work/log" 2>&1; then fail "the lab was built"; fi
+
+# A packager's flags of release builds are taken, and nothing is added to them.
+grep '"command"' "$work/build/compile_commands.json" >"$work/units"
+[ -s "$work/units" ] || fail "no compile commands"
+if grep -v -- ' -Dalways_inline=unused ' "$work/units"; then fail "these units lack the packager's flags"; fi
+if grep -- ' -O' "$work/units"; then fail "these units have other flags than the packager's"; fi
 
 # What was built is installed as it is.
 rm -r "$work/prefix"
