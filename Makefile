@@ -3,6 +3,7 @@
 # A thin front of CMake: `make run` and `make test` work on a fresh Debian or Ubuntu machine. `make help` lists the rest.
 
 BUILD  ?= build
+DIST   ?= dist
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
@@ -10,7 +11,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_ARGS ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup configure run test install data format clean
+.PHONY: all help setup configure run test install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -19,12 +20,16 @@ help: ## this list
 setup: ## install the packages that are missing, or say which they are
 	@scripts/setup.sh scripts/packages.txt
 
-# The generator can be chosen for a new build folder only.
-configure: setup
-	@mkdir -p "$(BUILD)"; generator=; \
+# Configures BUILD; $(1): more options. The generator can be chosen for a new build folder only.
+configured = mkdir -p "$(BUILD)"; generator=; \
 	if [ ! -e "$(BUILD)/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator="-G Ninja"; fi; \
-	cmake -S . -B "$(BUILD)" $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_ARGS) >"$(BUILD)/configure.log" 2>&1 \
+	cmake -S . -B "$(BUILD)" $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(1) $(CMAKE_ARGS) >"$(BUILD)/configure.log" 2>&1 \
 	  || { cat "$(BUILD)/configure.log" >&2; exit 1; }
+
+# What `make install` left out of a new build folder comes in here.
+configure: setup
+	@parts=; if grep -qs '^RMSNORM_TESTS:BOOL=OFF' "$(BUILD)/CMakeCache.txt"; then parts="-DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto"; fi; \
+	$(call configured,$$parts)
 
 all: configure ## build the library, the command and the tests
 	@cmake --build "$(BUILD)" --parallel $(JOBS)
@@ -41,9 +46,16 @@ run: all ## check this machine, measure it, then run the lab's experiments
 test: all ## build, then run every test; the last line counts them
 	@scripts/test.sh "$(BUILD)" $(JOBS)
 
-install: all ## install under DESTDIR PREFIX
+# Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.
+install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built
+	@parts=; if [ ! -e "$(BUILD)/CMakeCache.txt" ]; then parts="-DRMSNORM_TESTS=OFF -DRMSNORM_LAB=off"; fi; \
+	$(call configured,$$parts)
+	@cmake --build "$(BUILD)" --target rmsnorm_installed --parallel $(JOBS)
 	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+
+amalgamation: ## write the library as one file, dist/rmsnorm.c and dist/rmsnorm.h
+	@python3 scripts/amalgamate.py "$(DIST)" && ls -l "$(DIST)/rmsnorm.c" "$(DIST)/rmsnorm.h"
 
 data: ## install the optional data sets of the lab
 	@scripts/setup.sh scripts/data-packages.txt
