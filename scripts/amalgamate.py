@@ -50,6 +50,9 @@ HEAD = """\
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
 #if defined(__x86_64__) && (defined(__clang__) || !defined(_WIN32))
 #define RMS_WITH_AVX2
 #define RMS_WITH_AVX512
