@@ -35,7 +35,7 @@ run: all ## check this machine, measure it, then run the lab's experiments
 	@if "$(BUILD)/rmsnorm" lab --help >/dev/null 2>&1; then \
 	  echo "$(BUILD)/rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab; \
 	else \
-	  echo "the lab is not built: it needs OpenBLAS and zlib (libopenblas-dev, zlib1g-dev)"; \
+	  echo "the lab is not built: it needs OpenBLAS, zlib and jansson (libopenblas-dev zlib1g-dev libjansson-dev)"; \
 	fi
 
 test: all ## build, then run every test; the last line counts them

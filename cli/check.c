@@ -30,8 +30,7 @@ typedef struct check {
   failure failures[MOST_FAILURES]; /* the first ones */
 } check;
 
-/* ---- What to run ----------------------------------------------------------------------------------------------------
- */
+/* ---- What to run ---- */
 
 static int choose_isas(check *c, const char *isa) {
   if (isa && !rms_isa_usable(isa))
@@ -67,8 +66,7 @@ static int choose_device(check *c, const char *device, const char *isa) {
   return -1;
 }
 
-/* ---- Running --------------------------------------------------------------------------------------------------------
- */
+/* ---- Running ---- */
 
 static void keep_failure(check *c, const vf_problem *problem, const char *message) {
   if (c->failure_count < MOST_FAILURES) {
@@ -110,8 +108,7 @@ static void run_template(check *c, const vf_template *t, int full, cell *row) {
       }
 }
 
-/* ---- Reports --------------------------------------------------------------------------------------------------------
- */
+/* ---- Reports ---- */
 
 static void print_cell(const cell *cells) {
   for (int i = 0; i < DTYPES; i++) {
@@ -176,8 +173,7 @@ static void print_failures(const check *c) {
   if (c->failure_count > MOST_FAILURES) printf("and %" PRId64 " more\n", c->failure_count - MOST_FAILURES);
 }
 
-/* ---- The two ways to be called --------------------------------------------------------------------------------------
- */
+/* ---- The two ways to be called ---- */
 
 static void check_suite(check *c, int full, int json, int quiet) {
   int count, first = 1;

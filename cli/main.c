@@ -15,8 +15,9 @@ int lab_main(int argc, char **argv);
 #else
 static int lab_main(int argc, char **argv) {
   (void)argc, (void)argv;
-  return cli_error(NULL, "this build has no lab: install libopenblas-dev and zlib1g-dev, then build again with "
-                         "-DRMSNORM_LAB=on");
+  return cli_error(
+      NULL, "this build has no lab: install libopenblas-dev, zlib1g-dev and libjansson-dev, then build again with "
+            "-DRMSNORM_LAB=on");
 }
 #endif
 

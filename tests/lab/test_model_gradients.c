@@ -4,7 +4,7 @@
  */
 #include "gradient.h"
 #include "harness.h"
-#include "model.h"
+#include "models/model.h"
 
 static model_config tiny(norm_kind kind) {
   return (model_config){.sizes = {.width = 8,

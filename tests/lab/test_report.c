@@ -2,7 +2,7 @@
  *
  * The report: sums, tables, files. With --demo FOLDER it writes the report of made-up runs for report_browser.sh.
  */
-#include "report.h"
+#include "report/report.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 
 #include "harness.h"
 #include "temp.h"
-#include "train.h"
+#include "train/checkpoint.h"
 
 enum { KINDS = 6 };
 
