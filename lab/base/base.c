@@ -25,7 +25,7 @@ int lab_fail(lab_error *error, const char *format, ...) {
 static void *or_end(void *block, size_t count, size_t size) {
   if (block) return block;
   fprintf(stderr, "rmsnorm lab: out of memory (%zu x %zu bytes)\n", count, size);
-  exit(1);
+  exit(2);
 }
 
 void *lab_alloc(size_t count, size_t size) {

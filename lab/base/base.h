@@ -18,7 +18,7 @@ typedef struct lab_error {
 /* Fills in the error and returns -1, so that a caller writes `return lab_fail(error, "%s: too short", path);`. */
 int lab_fail(lab_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Zeroed memory for count elements. Out of memory ends the program with one line and exit code 1: no loader asks for
+/* Zeroed memory for count elements. Out of memory ends the program with one line and exit code 2: no loader asks for
  * more than its file justifies, so there is nothing sensible left to do. Free with free(). */
 void *lab_alloc(size_t count, size_t size);
 

@@ -15,10 +15,8 @@ int lab_file_open(lab_file *file, const char *path, lab_error *error) {
 }
 
 int lab_file_close(lab_file *file, int good, lab_error *error) {
-  errno = 0;
-  if (fflush(file->stream) != 0 || ferror(file->stream)) good = 0;
-  int reason = errno;
-  if (fclose(file->stream) != 0) {
+  int reason = good ? 0 : errno;
+  if (fclose(file->stream) != 0 && good) {
     good = 0;
     reason = errno;
   }

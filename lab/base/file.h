@@ -15,8 +15,7 @@ typedef struct lab_file {
 } lab_file;
 
 int lab_file_open(lab_file *file, const char *path, lab_error *error);
-/* Ends the writing. What came before the call may have failed (`good` 0, or an error of the stream): then nothing is
- * left behind and the call is an error. */
+/* Ends the writing. If it failed before (`good` 0, errno says why), nothing is left behind and the call is an error. */
 int lab_file_close(lab_file *file, int good, lab_error *error);
 
 /* Makes the folder and those above it where they are missing. */

@@ -10,7 +10,8 @@
 #include "command/dataset.h"
 
 enum {
-  FEWEST_PAIRS = 1000, /* fewer installed ones are not worth training on */
+  FEWEST_WORDS = 3,
+  SMALLEST_IMAGE = 16, /* convpool leaves a map of 2 x 2 of it: a norm over one pixel says nothing */
   SYNTHETIC_PAIRS = 12000,
   SYNTHETIC_IMAGES = 6000,
   SYNTHETIC_TEXT = 400000,
@@ -19,20 +20,43 @@ enum {
   DATA_SEED = 20191016
 };
 
-static int read_pairs(lab_pairs *pairs, const lab_options *o, lab_error *error) {
-  int max_words = (int)(o->max_words > 0 ? o->max_words : o->full ? 50 : 10);
-  int named = o->source != NULL || o->catalogue != NULL;
-  if (o->source != NULL && lab_pairs_read_text(pairs, o->source, o->target, error) < 0) return -1;
-  if (o->catalogue != NULL && lab_pairs_read_mo(pairs, o->catalogue, error) < 0) return -1;
-  if (!named && !o->synthetic &&
-      lab_pairs_read_installed(pairs, NULL, o->language != NULL ? o->language : "de", error) < 0)
-    return -1;
-  lab_pairs_clean(pairs, 3, max_words);
-  if (!named && pairs->count < FEWEST_PAIRS) {
-    lab_pairs_free(pairs);
-    *pairs = (lab_pairs){0};
-    lab_synth_pairs(pairs, SYNTHETIC_PAIRS, DATA_SEED);
+/* The catalogues that the default run learns from, and the packages they come in (scripts/run-packages.txt). A fixed
+ * few, whatever else is installed: two machines then have the same pairs. */
+static const char *const catalogues[] = {"gutenprint", "iso_639-3", "xkeyboard-config", NULL};
+static const char packages[] = "gutenprint-locales iso-codes xkb-data";
+
+/* What is installed, or else synthetic pairs. */
+static int read_default(lab_pairs *pairs, int max_words, lab_error *error) {
+  int missing = lab_pairs_read_named(pairs, NULL, "de", catalogues, error);
+  if (missing < 0) return -1;
+  if (missing == 0) {
+    lab_pairs_clean(pairs, FEWEST_WORDS, max_words);
+    return 0;
   }
+  lab_pairs_free(pairs);
+  lab_synth_pairs(pairs, SYNTHETIC_PAIRS, DATA_SEED);
+  size_t used = strlen(pairs->origin);
+  snprintf(pairs->origin + used, sizeof pairs->origin - used, " (for real ones: %s)", packages);
+  lab_pairs_clean(pairs, FEWEST_WORDS, max_words);
+  return 0;
+}
+
+static int read_pairs(lab_pairs *pairs, const lab_options *o, lab_error *error) {
+  int max_words = o->max_words != UNSET ? (int)o->max_words : o->full ? 50 : 6, found = 1;
+  if (o->synthetic) {
+    lab_synth_pairs(pairs, SYNTHETIC_PAIRS, DATA_SEED);
+  } else if (o->source != NULL) {
+    if (lab_pairs_read_text(pairs, o->source, o->target, error) < 0) return -1;
+  } else if (o->catalogue != NULL) {
+    if (lab_pairs_read_mo(pairs, o->catalogue, error) < 0) return -1;
+  } else if (o->language != NULL) {
+    found = lab_pairs_read_installed(pairs, NULL, o->language, error);
+    if (found == 0) return lab_fail(error, "--language: no catalogue of '%s' is installed", o->language);
+    if (found < 0) return -1;
+  } else {
+    return read_default(pairs, max_words, error);
+  }
+  lab_pairs_clean(pairs, FEWEST_WORDS, max_words);
   return 0;
 }
 
@@ -44,7 +68,7 @@ static int load_corpus(dataset *d, const lab_options *o, lab_error *error) {
   }
   d->synthetic = pairs.synthetic;
   snprintf(d->origin, sizeof d->origin, "%s", pairs.origin);
-  if (o->pairs > 0 && o->pairs < pairs.count) {
+  if (o->pairs != UNSET && o->pairs < pairs.count) {
     lab_pairs_cut(&pairs, DATA_SEED, 0, 0); /* shuffles */
     for (int64_t i = o->pairs; i < pairs.count; i++) {
       free(pairs.items[i].source);
@@ -52,7 +76,7 @@ static int load_corpus(dataset *d, const lab_options *o, lab_error *error) {
     }
     pairs.count = o->pairs;
   }
-  int32_t merges = (int32_t)(o->merges > 0 ? o->merges : o->full ? 32000 : 500);
+  int32_t merges = (int32_t)(o->merges != UNSET ? o->merges : o->full ? 32000 : 500);
   return corpus_make(&d->corpus, &pairs, DATA_SEED, merges, o->full ? 100 : 40, o->full ? 3000 : 500, error);
 }
 
@@ -150,21 +174,27 @@ void dataset_free(dataset *d) {
   *d = (dataset){0};
 }
 
-model *dataset_model(const dataset *d, lab_family family, const model_config *config, lab_error *error) {
-  if (config->norm.kind == NORM_BATCH && family != FAMILY_CONVPOOL) {
-    lab_fail(error, "--norms: batch is for convpool only, not for %s", family_name(family));
-    return NULL;
-  }
-  if ((family == FAMILY_TRANSFORMER || family == FAMILY_LM) && config->sizes.width % config->sizes.heads != 0) {
-    lab_fail(error, "--heads: %lld does not divide the width %lld", (long long)config->sizes.heads,
-             (long long)config->sizes.width);
-    return NULL;
-  }
-  if (config->sizes.batch < config->shards) {
-    lab_fail(error, "--batch: %lld examples cannot be cut into %d shards", (long long)config->sizes.batch,
-             config->shards);
-    return NULL;
-  }
+static int check_images(const dataset *d, lab_error *error) {
+  const lab_images *images = &d->train_images;
+  if (images->height >= SMALLEST_IMAGE && images->width >= SMALLEST_IMAGE) return 0;
+  return lab_fail(error, "%s: images of %d x %d are too small for convpool, which needs %d x %d", d->origin,
+                  images->height, images->width, SMALLEST_IMAGE, SMALLEST_IMAGE);
+}
+
+int dataset_check(const dataset *d, lab_family family, const model_config *config, lab_error *error) {
+  const model_sizes *s = &config->sizes;
+  if (config->norm.kind == NORM_BATCH && family != FAMILY_CONVPOOL)
+    return lab_fail(error, "--norms: batch is for convpool only, not for %s", family_name(family));
+  if ((family == FAMILY_TRANSFORMER || family == FAMILY_LM) && s->width % s->heads != 0)
+    return lab_fail(error, "--heads: %lld does not divide the width %lld", (long long)s->heads, (long long)s->width);
+  if (s->batch < config->shards)
+    return lab_fail(error, "--batch: %lld examples cannot be cut into %d shards", (long long)s->batch, config->shards);
+  if (family == FAMILY_CONVPOOL) return check_images(d, error);
+  if (family == FAMILY_LM) return lm_check(config, &d->text, error);
+  return 0;
+}
+
+model *dataset_model(const dataset *d, lab_family family, const model_config *config) {
   switch (family) {
   case FAMILY_RNNSEARCH:
     return rnnsearch_create(config, &d->corpus);
@@ -177,7 +207,7 @@ model *dataset_model(const dataset *d, lab_family family, const model_config *co
   case FAMILY_ORDER:
     return order_create(config, &d->corpus, d->has_scenes ? &d->scenes : NULL);
   case FAMILY_LM:
-    return lm_create(config, &d->text, error);
+    return lm_create(config, &d->text);
   case FAMILIES:
     break;
   }

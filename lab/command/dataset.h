@@ -6,6 +6,7 @@
 #define LAB_DATASET_H
 
 #include "command/options.h"
+#include "models/model.h"
 
 /* The data of a family, loaded once and shared by all runs. */
 typedef struct dataset {
@@ -21,7 +22,9 @@ typedef struct dataset {
 
 int dataset_load(dataset *d, lab_family family, const lab_options *o, lab_error *error);
 void dataset_free(dataset *d);
-/* NULL with an error. */
-model *dataset_model(const dataset *d, lab_family family, const model_config *config, lab_error *error);
+/* -1 with an error if these settings do not suit the family or its data: found before anything is trained. */
+int dataset_check(const dataset *d, lab_family family, const model_config *config, lab_error *error);
+/* For settings that dataset_check accepts. */
+model *dataset_model(const dataset *d, lab_family family, const model_config *config);
 
 #endif

@@ -21,29 +21,23 @@ typedef struct starts {
   contest contest;
 } starts;
 
-static int make_trainers(starts *s, lab_context *x, lab_family family, const dataset *data, lab_error *error) {
-  const lab_options *o = x->options;
+static int make_trainers(starts *s, lab_context *x, lab_family family, lab_error *error) {
   norm_kind norms[NORM_KINDS];
-  lab_options with_default = *o;
-  if (o->norms == NULL) with_default.norms = "layer,rms,prms";
-  int count = options_norms(&with_default, norms, error);
+  int count = options_norms(x->options, "layer,rms,prms", norms, error);
   for (int c = 0; c < CENTRES; c++)
     for (int i = 0; i < count; i++) {
-      int at = s->contest.count;
+      int at = s->contest.count++;
       model_config config;
       train_config train;
-      options_settings(o, family, &config, &train);
+      settings_of_family(x->options, family, &config, &train);
       config.norm.kind = norms[i];
       config.centre = centres[c];
-      config.seed = (uint64_t)(o->seed > 0 ? o->seed : 1);
-      model *m = dataset_model(data, family, &config, error);
-      if (m == NULL) return -1;
-      s->trainers[at] = trainer_create(m, &train, x->executor);
+      config.seed = settings_seed(x->options);
+      s->trainers[at] = make_trainer(x, family, &config, &train);
       snprintf(s->names[at], sizeof s->names[at], "%s %.1f", norm_name(norms[i]), centres[c]);
       s->labels[at] = s->names[at];
-      s->contest.count++;
     }
-  return 0;
+  return count < 0 ? -1 : 0;
 }
 
 /* How much the loss jumps about: root mean square of its changes over the second half. */
@@ -97,18 +91,14 @@ static void report_starts(starts *s, lab_report *report, const char *family) {
 }
 
 int init_run(lab_context *x, lab_error *error) {
-  lab_family family;
-  if (second_family(x->options, FAMILY_RNNSEARCH, &family, error) < 0) return -1;
-  dataset data;
-  if (dataset_load(&data, family, x->options, error) < 0) return -1;
+  lab_family family = x->options->families[0];
   starts s = {.contest = {.count = 0}};
   s.contest.trainers = s.trainers;
   s.contest.labels = s.labels;
-  int result = make_trainers(&s, x, family, &data, error);
-  if (result == 0 && contest_run(&s.contest, "init", x->options->quiet, 0, NULL, NULL) < 0) result = 130;
+  int result = make_trainers(&s, x, family, error);
+  if (result == 0) result = contest_run(&s.contest, "init", x->options->quiet, 0, NULL, NULL);
   if (result == 0) report_starts(&s, x->report, family_name(family));
   for (int i = 0; i < s.contest.count; i++)
     trainer_free(s.trainers[i]);
-  dataset_free(&data);
   return result;
 }

@@ -1,192 +1,297 @@
 /* SPDX-License-Identifier: MIT */
 #include "command/options.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
 
 const char *family_name(lab_family family) {
   static const char *const names[FAMILIES] = {"rnnsearch", "transformer", "convpool", "reader", "order", "lm"};
   return names[family];
 }
 
-int family_by_name(const char *name) {
-  for (int i = 0; i < FAMILIES; i++)
-    if (strcmp(name, family_name((lab_family)i)) == 0) return i;
-  return -1;
-}
-
-int second_family(const lab_options *o, lab_family otherwise, lab_family *family, lab_error *error) {
-  *family = otherwise;
-  if (o->word_count < 2) return 0;
-  int found = family_by_name(o->words[1]);
-  if (found < 0 || o->word_count > 2)
-    return lab_fail(error, "%s: takes one model at most; %s is none", o->words[0], o->words[o->word_count - 1]);
-  *family = (lab_family)found;
-  return 0;
-}
-
 /* ---- the table of options ---- */
 
-typedef enum option_type { FLAG, STRING, COUNT, REAL } option_type;
+/* Who uses an option: a set of families and tasks. */
+enum {
+  RNNSEARCH = 1 << FAMILY_RNNSEARCH,
+  TRANSFORMER = 1 << FAMILY_TRANSFORMER,
+  CONVPOOL = 1 << FAMILY_CONVPOOL,
+  READER = 1 << FAMILY_READER,
+  ORDER = 1 << FAMILY_ORDER,
+  LM = 1 << FAMILY_LM,
+  MODELS = (1 << FAMILIES) - 1,
+  TRAIN = 1 << FAMILIES, /* training, not psweep and init */
+  INIT = 1 << (FAMILIES + 1),
+  THEORY = 1 << (FAMILIES + 2),
+  PAIRS = RNNSEARCH | TRANSFORMER | ORDER,
+  STACKS = TRANSFORMER | LM
+};
 
-typedef struct option {
+typedef struct lab_option {
   const char *name;
-  option_type type;
+  cli_type type;
   size_t offset;
+  int users;
+  double low, high; /* of a number */
   const char *argument, *help;
-} option;
+} lab_option;
 
-#define AT(field) offsetof(lab_options, field)
+#define AT(field)          offsetof(lab_options, field)
+#define FLAG(name, f, u)   name, CLI_FLAG, AT(f), u, 0, 0, NULL
+#define TEXT(name, f, u)   name, CLI_STRING, AT(f), u, 0, 0
+#define COUNT(name, f, u)  name, CLI_INT, AT(f), u
+#define NUMBER(name, f, u) name, CLI_REAL, AT(f), u
 
-static const option table[] = {
-    {"norms", STRING, AT(norms), "LIST",
+static const lab_option table[] = {
+    {TEXT("norms", norms, TRAIN | INIT), "LIST",
      "none,layer,rms,prms,l2 and, for convpool, batch (default none,layer,rms,prms)"},
-    {"norm", STRING, AT(norms), "LIST", "the same"},
-    {"p", REAL, AT(p), "P",
-     "share of the row that pRMSNorm measures (default 0.25; with --full the paper's\n"
-     "                       0.0625, convpool 0.125)"},
-    {"subset", STRING, AT(subset), "S",
-     "pRMSNorm measures the first elements or spread ones (default first; convpool: spread)"},
-    {"engine", STRING, AT(engine), "E", "library (default) or textbook: each norm as un-fused passes over memory"},
-    {"eps", REAL, AT(eps), "E", "inside the root (default 1e-5)"},
-    {"runs", COUNT, AT(runs), "N", "repeat with N seeds, for mean and spread (default 1)"},
-    {"seed", COUNT, AT(seed), "N", "first seed (default 1)"},
-    {"threads", COUNT, AT(threads), "N", "threads (default: one per shard, at most the CPU's); never changes a result"},
-    {"shards", COUNT, AT(shards), "N", "parts of a batch that can run at once (default 2, with --full 8)"},
-    {"full", FLAG, AT(full), NULL, "the paper's sizes: months on two cores"},
-    {"out", STRING, AT(out), "DIR", "where the report goes (default lab-out)"},
-    {"checkpoints", STRING, AT(checkpoints), "DIR", "keep the state of every run in DIR, at the end and on Ctrl-C"},
-    {"every", COUNT, AT(every), "N", "and every N steps"},
-    {"resume", FLAG, AT(resume), NULL, "go on from the files in the --checkpoints folder, where there are any"},
-    {"quiet", FLAG, AT(quiet), NULL, "no progress on stderr"},
-    {"steps", COUNT, AT(steps), "N", "training steps"},
-    {"batch", COUNT, AT(batch), "N", "examples in a batch"},
-    {"rate", REAL, AT(rate), "R", "learning rate of Adam"},
-    {"warmup", COUNT, AT(warmup), "N", "steps over which the rate rises"},
-    {"clip", REAL, AT(clip), "C", "largest gradient norm"},
-    {"dropout", REAL, AT(dropout), "D", "probability of dropping (0 = default; a negative one switches it off)"},
-    {"noise", REAL, AT(noise), "D", "deviation of the noise on convpool's images (0 = default; negative: none)"},
-    {"width", COUNT, AT(width), "N", "model or state width"},
-    {"embed", COUNT, AT(embed), "N", "width of embeddings; convpool: channels of the first layers (the paper: 96)"},
-    {"hidden", COUNT, AT(hidden), "N", "inner width of the transformer's feed-forward layers"},
-    {"layers", COUNT, AT(layers), "N", "transformer layers"},
-    {"heads", COUNT, AT(heads), "N", "attention heads"},
-    {"length", COUNT, AT(length), "N", "window of the language model"},
-    {"pre", FLAG, AT(pre_norm), NULL, "transformer: norm before each sub-layer (default but for --full)"},
-    {"post", FLAG, AT(post_norm), NULL, "transformer: norm after each residual sum (default with --full)"},
-    {"beam", COUNT, AT(beam), "N", "beam width of translation"},
-    {"tested", COUNT, AT(tested), "N", "examples of the test set that are scored"},
-    {"source", STRING, AT(source), "FILE", "sentences, one a line (with --target)"},
-    {"target", STRING, AT(target), "FILE", "their translations"},
-    {"mo", STRING, AT(catalogue), "FILE", "a gettext catalogue instead"},
-    {"language", STRING, AT(language), "L", "of the installed catalogues (default de)"},
-    {"pairs", COUNT, AT(pairs), "N", "at most this many sentence pairs"},
-    {"max-words", COUNT, AT(max_words), "N", "longest sentence"},
-    {"merges", COUNT, AT(merges), "N", "byte-pair merges of the vocabulary"},
-    {"text", STRING, AT(text), "FILE", "text for lm and reader"},
-    {"images", STRING, AT(images), "DIR", "idx files or CIFAR-10 batches (default: Fashion-MNIST where installed)"},
-    {"synthetic", FLAG, AT(synthetic), NULL, "built-in data even if real data is installed"},
-    {"help", FLAG, AT(help), NULL, "this text"},
+    {TEXT("norm", norms, TRAIN | INIT), "LIST", "the same"},
+    {NUMBER("p", p, TRAIN | INIT), 1e-9, 1, "P",
+     "share of the row that pRMSNorm measures (default 0.25, convpool 0.5; with --full the\npaper's 0.0625, convpool "
+     "0.125)"},
+    {TEXT("subset", subset, MODELS), "S", "pRMSNorm measures the first elements or spread ones (default first)"},
+    {TEXT("engine", engine, MODELS), "E", "library (default) or textbook: each norm as un-fused passes over memory"},
+    {NUMBER("eps", eps, MODELS), 0, 1, "E", "inside the root (default 1e-5)"},
+    {COUNT("runs", runs, TRAIN), 1, 1000, "N", "seeds, for mean and spread (default 2; with --full 1)"},
+    {COUNT("seed", seed, MODELS | THEORY), 1, 1e9, "N", "first seed (default 1)"},
+    {COUNT("threads", threads, MODELS), 1, 256, "N",
+     "threads (default: one per shard, at most the CPU's); never changes a result"},
+    {COUNT("shards", shards, MODELS), 1, 64, "N", "parts of a batch that can run at once (default 2, with --full 8)"},
+    {FLAG("full", full, MODELS), "the paper's sizes: months on two cores"},
+    {COUNT("timing", timing, TRAIN), 0, 100000, "N",
+     "steps of the comparison of times, each norm on both engines (default 30, with --full none)"},
+    {TEXT("out", out, MODELS | THEORY), "DIR",
+     "where the report goes (default lab-out, or lab-out-2 and so on if there is one)"},
+    {FLAG("replace", replace, MODELS | THEORY), "replace a report that is already in --out DIR"},
+    {TEXT("checkpoints", checkpoints, TRAIN), "DIR", "keep the state of every run in DIR, at the end and when stopped"},
+    {COUNT("every", every, TRAIN), 1, 1e9, "N", "and every N steps"},
+    {FLAG("resume", resume, TRAIN), "go on from the files in the --checkpoints folder, where there are any"},
+    {FLAG("quiet", quiet, MODELS | THEORY), "no progress on stderr"},
+    {COUNT("steps", steps, MODELS), 1, 1e8, "N", "training steps"},
+    {COUNT("batch", batch, MODELS), 1, 4096, "N", "examples in a batch"},
+    {NUMBER("rate", rate, MODELS), 1e-12, 1e30, "R", "learning rate of Adam"},
+    {COUNT("warmup", warmup, MODELS), 1, 1e8, "N", "steps over which the rate rises"},
+    {NUMBER("clip", clip, MODELS), 0, 1e30, "C", "largest gradient norm; 0: no limit"},
+    {NUMBER("dropout", dropout, MODELS & ~ORDER), 0, 0.99, "D", "probability of dropping; 0: none"},
+    {NUMBER("noise", noise, CONVPOOL), 0, 100, "D", "deviation of the noise on convpool's images; 0: none"},
+    {COUNT("width", width, MODELS & ~CONVPOOL), 1, 4096, "N", "model or state width"},
+    {COUNT("embed", embed, MODELS & ~STACKS), 1, 4096, "N",
+     "width of embeddings; convpool: channels of the first layers (the paper: 96)"},
+    {COUNT("hidden", hidden, STACKS), 1, 16384, "N", "inner width of the transformer's feed-forward layers"},
+    {COUNT("layers", layers, STACKS), 1, 64, "N", "transformer layers"},
+    {COUNT("heads", heads, STACKS), 1, 64, "N", "attention heads"},
+    {COUNT("length", length, LM), 1, 2048, "N", "window of the language model"},
+    {FLAG("pre", pre_norm, STACKS), "norm before each sub-layer (default but for --full)"},
+    {FLAG("post", post_norm, STACKS), "norm after each residual sum (default with --full)"},
+    {COUNT("beam", beam, RNNSEARCH | TRANSFORMER), 1, 64, "N", "beam width of translation"},
+    {COUNT("tested", tested, MODELS), 1, 20000, "N", "examples of the test set that are scored"},
+    {TEXT("source", source, PAIRS), "FILE", "sentences, one a line (with --target)"},
+    {TEXT("target", target, PAIRS), "FILE", "their translations"},
+    {TEXT("mo", catalogue, PAIRS), "FILE", "a gettext catalogue instead"},
+    {TEXT("language", language, PAIRS), "L", "every installed catalogue of a language (default: a fixed few, German)"},
+    {COUNT("pairs", pairs, PAIRS), 1, 1e8, "N", "at most this many sentence pairs"},
+    {COUNT("max-words", max_words, PAIRS), 3, 200, "N", "longest sentence; the shortest has 3 words"},
+    {COUNT("merges", merges, PAIRS), 1, 100000, "N", "byte-pair merges of the vocabulary"},
+    {TEXT("text", text, READER | LM), "FILE", "text for lm and reader"},
+    {TEXT("images", images, CONVPOOL), "DIR", "idx files or CIFAR-10 batches (default: Fashion-MNIST where installed)"},
+    {FLAG("synthetic", synthetic, MODELS), "built-in data even if real data is installed"},
 };
 
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
-void options_help(void) {
-  puts("usage: rmsnorm lab [MODEL...] [OPTION...]\n"
-       "       rmsnorm lab invariance | rate | psweep | init [OPTION...]\n\n"
-       "Trains the models of \"Root Mean Square Layer Normalization\" with each norm and compares quality and time.\n"
-       "MODEL: rnnsearch, transformer, convpool (these three without a MODEL), reader, order, lm; or all.\n"
-       "invariance, rate: the paper's theory, measured. psweep: over p. init: weights that start around 0.2.\n");
+static const char examples[] =
+    "  rmsnorm lab                                    three models, four norms, two seeds: six minutes on two cores\n"
+    "  rmsnorm lab transformer --runs 5               mean and spread over five seeds\n"
+    "  rmsnorm lab lm --text book.txt --norms layer,rms\n"
+    "  rmsnorm lab invariance                         the paper's table of invariances, found by experiment\n";
+
+static const char notes[] =
+    "MODEL: rnnsearch, transformer, convpool (these three without a MODEL), reader, order, lm; or all.\n"
+    "invariance, rate: the paper's theory, measured. psweep [MODEL]: over p. init [MODEL]: weights that start around\n"
+    "0.2. Exit codes: 0 done, 1 an experiment's answer is no, 2 bad usage, bad input or too little memory, 130 "
+    "stopped\n"
+    "by Ctrl-C, 143 by SIGTERM (what was done by then is in the report).\n";
+
+static void *field_of(const lab_options *o, const lab_option *option) {
+  return (char *)(uintptr_t)o + option->offset;
+}
+
+/* While the words are read: numbers that nobody gives. */
+static const int64_t not_given = INT64_MIN;
+static const double not_given_real = -1e308;
+
+static void leave_open(lab_options *o) {
+  *o = (lab_options){.task = TASK_TRAIN};
   for (int i = 0; i < OPTIONS; i++) {
-    char left[40];
-    snprintf(left, sizeof left, "--%s%s%s", table[i].name, table[i].argument ? " " : "",
-             table[i].argument ? table[i].argument : "");
-    printf("  %-20s %s\n", left, table[i].help);
+    if (table[i].type == CLI_INT) *(int64_t *)field_of(o, &table[i]) = not_given;
+    if (table[i].type == CLI_REAL) *(double *)field_of(o, &table[i]) = not_given_real;
   }
-  puts("\nrmsnorm lab                                    three models, four norms, under three minutes\n"
-       "rmsnorm lab transformer --runs 3               mean and spread over three seeds\n"
-       "rmsnorm lab order --engine textbook            what the paper's frameworks did\n"
-       "rmsnorm lab lm --text book.txt --norms layer,rms");
 }
 
-static const option *find_option(const char *name, size_t length) {
+static int parse_words(lab_options *o, int *argc, char **argv) {
+  cli_option options[OPTIONS + 1] = {{0}};
   for (int i = 0; i < OPTIONS; i++)
-    if (strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0) return &table[i];
-  return NULL;
+    options[i] = (cli_option){.name = table[i].name,
+                              .type = table[i].type,
+                              .value = field_of(o, &table[i]),
+                              .argument = table[i].argument,
+                              .help = table[i].help};
+  const cli_command command = {
+      .name = "lab",
+      .usage =
+          "[MODEL...] [OPTION...]\n       rmsnorm lab invariance | rate | psweep [MODEL] | init [MODEL] [OPTION...]",
+      .summary =
+          "Trains the models of \"Root Mean Square Layer Normalization\" with each norm and compares quality and "
+          "time.",
+      .examples = examples,
+      .options = options,
+      .notes = notes};
+  return cli_parse(&command, argc, argv);
 }
 
-static int set_value(lab_options *o, const option *opt, const char *text, lab_error *error) {
-  char *field = (char *)o + opt->offset, *end = NULL;
-  errno = 0;
-  if (opt->type == STRING) {
-    memcpy(field, &text, sizeof text);
-    return 0;
+static int given(const lab_options *o, const lab_option *option) {
+  const void *field = field_of(o, option);
+  switch (option->type) {
+  case CLI_FLAG:
+    return *(const int *)field;
+  case CLI_STRING:
+    return *(const char *const *)field != NULL;
+  case CLI_INT:
+    return *(const int64_t *)field != not_given;
+  case CLI_REAL:
+    return *(const double *)field != not_given_real;
   }
-  if (opt->type == COUNT) {
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > 1000000000)
-      return lab_fail(error, "--%s: %s is not a whole number from 1 to 1000000000", opt->name, text);
-    int64_t number = value;
-    memcpy(field, &number, sizeof number);
-    return 0;
-  }
-  double value = strtod(text, &end);
-  if (end == text || *end != '\0' || !isfinite(value))
-    return lab_fail(error, "--%s: %s is not a number", opt->name, text);
-  memcpy(field, &value, sizeof value);
   return 0;
 }
 
-static int check_ranges(const lab_options *o, lab_error *error) {
-  if (o->p < 0 || o->p > 1) return lab_fail(error, "--p: must be above 0 and at most 1");
-  if (o->eps < 0 || o->rate < 0 || o->clip < 0)
-    return lab_fail(error, "--eps, --rate and --clip: must not be negative");
-  if (o->dropout >= 1) return lab_fail(error, "--dropout: must be below 1");
-  if (o->shards > 64) return lab_fail(error, "--shards: at most 64");
-  if (o->threads > 256) return lab_fail(error, "--threads: at most 256");
-  if (o->pre_norm && o->post_norm) return lab_fail(error, "--pre and --post exclude each other");
-  if ((o->source == NULL) != (o->target == NULL)) return lab_fail(error, "--source and --target go together");
-  if (o->resume && o->checkpoints == NULL) return lab_fail(error, "--resume needs --checkpoints DIR");
-  if (o->engine != NULL && strcmp(o->engine, "library") != 0 && strcmp(o->engine, "textbook") != 0)
-    return lab_fail(error, "--engine: %s is neither library nor textbook", o->engine);
-  if (o->subset != NULL && strcmp(o->subset, "first") != 0 && strcmp(o->subset, "spread") != 0)
-    return lab_fail(error, "--subset: %s is neither first nor spread", o->subset);
-  norm_kind norms[NORM_KINDS];
-  return options_norms(o, norms, error) < 0 ? -1 : 0;
-}
+/* ---- what is asked for ---- */
 
-int options_parse(lab_options *o, int argc, char **argv, lab_error *error) {
-  *o = (lab_options){0};
-  for (int i = 1; i < argc; i++) {
-    const char *word = argv[i];
-    if (strncmp(word, "--", 2) != 0) {
-      if (o->word_count == (int)(sizeof o->words / sizeof o->words[0]))
-        return lab_fail(error, "%s: too many words", word);
-      o->words[o->word_count++] = word;
-      continue;
-    }
-    const char *equals = strchr(word, '=');
-    size_t length = equals != NULL ? (size_t)(equals - word - 2) : strlen(word + 2);
-    const option *opt = find_option(word + 2, length);
-    if (opt == NULL) return lab_fail(error, "%s: unknown option; see rmsnorm lab --help", word);
-    if (opt->type == FLAG) {
-      if (equals != NULL) return lab_fail(error, "%s: takes no value", word);
-      *(int *)(void *)((char *)o + opt->offset) = 1;
-      continue;
-    }
-    const char *text = equals != NULL ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
-    if (text == NULL) return lab_fail(error, "%s: needs a value", word);
-    if (set_value(o, opt, text, error) < 0) return -1;
+static int add_family(lab_options *o, const char *word) {
+  for (int i = 0; i < FAMILIES; i++) {
+    if (strcmp(word, family_name((lab_family)i)) != 0) continue;
+    for (int j = 0; j < o->family_count; j++)
+      if (o->families[j] == (lab_family)i) return cli_error(word, "named twice; --runs N trains with more seeds");
+    o->families[o->family_count++] = (lab_family)i;
+    return CLI_OK;
   }
-  return check_ranges(o, error);
+  return cli_error(word, "unknown model; see 'rmsnorm lab --help'");
 }
 
-int options_norms(const lab_options *o, norm_kind norms[NORM_KINDS], lab_error *error) {
-  const char *at = o->norms != NULL ? o->norms : "none,layer,rms,prms";
+static void default_families(lab_options *o) {
+  static const lab_family three[] = {FAMILY_RNNSEARCH, FAMILY_TRANSFORMER, FAMILY_CONVPOOL};
+  if (o->family_count > 0 || o->task == TASK_INVARIANCE || o->task == TASK_RATE) return;
+  o->family_count = o->task == TASK_TRAIN ? 3 : 1;
+  memcpy(o->families, three, sizeof three);
+}
+
+static int read_subject(lab_options *o, int count, char **words) {
+  static const char *const tasks[TASKS] = {"", "invariance", "rate", "psweep", "init"};
+  int first = 0;
+  for (int task = 1; count > 0 && task < TASKS; task++)
+    if (strcmp(words[0], tasks[task]) == 0) {
+      o->task = (lab_task)task;
+      first = 1;
+    }
+  int most = o->task == TASK_TRAIN ? FAMILIES : o->task == TASK_INVARIANCE || o->task == TASK_RATE ? 1 : 2;
+  if (o->task != TASK_TRAIN && count > most)
+    return cli_error(words[most], "one word too many: '%s' takes %s", words[0], most == 1 ? "none" : "one model");
+  if (o->task == TASK_TRAIN && count == 1 && strcmp(words[0], "all") == 0) {
+    for (int i = 0; i < FAMILIES; i++)
+      o->families[o->family_count++] = (lab_family)i;
+    return CLI_OK;
+  }
+  for (int i = first; i < count; i++)
+    if (add_family(o, words[i]) != CLI_OK) return CLI_BAD;
+  default_families(o);
+  return CLI_OK;
+}
+
+static int users_of(const lab_options *o) {
+  if (o->task == TASK_INVARIANCE || o->task == TASK_RATE) return THEORY;
+  int users = o->task == TASK_TRAIN ? TRAIN : o->task == TASK_INIT ? INIT : 0;
+  for (int i = 0; i < o->family_count; i++)
+    users |= 1 << o->families[i];
+  return users;
+}
+
+/* "rnnsearch, transformer": the models that use an option. */
+static void list_models(int users, char *text, size_t size) {
+  size_t used = 0;
+  text[0] = 0;
+  for (int i = 0; i < FAMILIES && used < size; i++)
+    if (users & 1 << i)
+      used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", family_name((lab_family)i));
+}
+
+static int check_use(const lab_options *o, const lab_option *option) {
+  char name[32], models[96];
+  if (option->users & users_of(o)) return CLI_OK;
+  snprintf(name, sizeof name, "--%s", option->name);
+  list_models(option->users, models, sizeof models);
+  if (!models[0]) return cli_error(name, "belongs to training (rmsnorm lab [MODEL...])");
+  return cli_error(name, "nothing that is asked for uses it; it belongs to %s",
+                   (option->users & MODELS) == MODELS ? "the models" : models);
+}
+
+static int check_bounds(const lab_options *o, const lab_option *option) {
+  char name[32];
+  double value =
+      option->type == CLI_INT ? (double)*(const int64_t *)field_of(o, option) : *(const double *)field_of(o, option);
+  if (value >= option->low && value <= option->high) return CLI_OK;
+  snprintf(name, sizeof name, "--%s", option->name);
+  if (option->type == CLI_INT)
+    return cli_error(name, "%lld is outside %.0f..%.0f", (long long)*(const int64_t *)field_of(o, option), option->low,
+                     option->high);
+  if (option->low > 0) return cli_error(name, "%.10g is outside (0, %g]", value, option->high);
+  return cli_error(name, "%.10g is outside [%g, %g]", value, option->low, option->high);
+}
+
+static int check_together(const lab_options *o) {
+  if (o->pre_norm && o->post_norm) return cli_error(NULL, "--pre and --post exclude each other");
+  if ((o->source == NULL) != (o->target == NULL)) return cli_error(NULL, "--source and --target go together");
+  if ((o->source != NULL) + (o->catalogue != NULL) + (o->language != NULL) + o->synthetic > 1)
+    return cli_error(NULL, "--source, --mo, --language and --synthetic exclude each other");
+  if (o->synthetic && (o->images != NULL || o->text != NULL))
+    return cli_error(NULL, "--synthetic excludes --images and --text");
+  if (o->resume && o->checkpoints == NULL) return cli_error("--resume", "needs --checkpoints DIR");
+  if (o->every != UNSET && o->checkpoints == NULL) return cli_error("--every", "needs --checkpoints DIR");
+  if (o->replace && o->out == NULL) return cli_error("--replace", "needs --out DIR");
+  if (o->engine != NULL && strcmp(o->engine, "library") != 0 && strcmp(o->engine, "textbook") != 0)
+    return cli_error("--engine", "%s is neither library nor textbook", o->engine);
+  if (o->subset != NULL && strcmp(o->subset, "first") != 0 && strcmp(o->subset, "spread") != 0)
+    return cli_error("--subset", "%s is neither first nor spread", o->subset);
+  return CLI_OK;
+}
+
+int options_parse(lab_options *o, int argc, char **argv) {
+  leave_open(o);
+  int code = parse_words(o, &argc, argv);
+  if (code >= 0) return code;
+  if (read_subject(o, argc, argv) != CLI_OK) return CLI_BAD;
+  for (int i = 0; i < OPTIONS; i++) {
+    const lab_option *option = &table[i];
+    int number = option->type == CLI_INT || option->type == CLI_REAL;
+    if (given(o, option)) {
+      if (check_use(o, option) != CLI_OK || (number && check_bounds(o, option) != CLI_OK)) return CLI_BAD;
+    } else if (option->type == CLI_INT) {
+      *(int64_t *)field_of(o, option) = UNSET;
+    } else if (option->type == CLI_REAL) {
+      *(double *)field_of(o, option) = (double)NAN;
+    }
+  }
+  if (check_together(o) != CLI_OK) return CLI_BAD;
+  norm_kind norms[NORM_KINDS];
+  lab_error error;
+  if (o->norms != NULL && options_norms(o, "", norms, &error) < 0) return cli_error(NULL, "%s", error.text);
+  return -1;
+}
+
+int options_norms(const lab_options *o, const char *otherwise, norm_kind norms[NORM_KINDS], lab_error *error) {
+  const char *at = o->norms != NULL ? o->norms : otherwise;
   int count = 0;
   for (;;) {
     size_t length = strcspn(at, ",");
@@ -195,7 +300,7 @@ int options_norms(const lab_options *o, norm_kind norms[NORM_KINDS], lab_error *
            (strlen(norm_name((norm_kind)kind)) != length || strncmp(norm_name((norm_kind)kind), at, length) != 0))
       kind++;
     if (kind == NORM_KINDS)
-      return lab_fail(error, "--norms: %.*s is none of none, layer, rms, prms, l2, batch", (int)length, at);
+      return lab_fail(error, "--norms: '%.*s' is none of none, layer, rms, prms, l2, batch", (int)length, at);
     for (int i = 0; i < count; i++)
       if (norms[i] == (norm_kind)kind) return lab_fail(error, "--norms: %.*s is named twice", (int)length, at);
     norms[count++] = (norm_kind)kind;

@@ -5,7 +5,7 @@
 #ifndef LAB_OPTIONS_H
 #define LAB_OPTIONS_H
 
-#include "train/trainer.h"
+#include "tape/ops.h"
 
 typedef enum lab_family {
   FAMILY_RNNSEARCH = 0,
@@ -19,30 +19,33 @@ typedef enum lab_family {
 
 const char *family_name(lab_family family);
 
-/* -1 for an unknown name. */
-int family_by_name(const char *name);
+/* What is to be done. */
+typedef enum lab_task { TASK_TRAIN = 0, TASK_INVARIANCE, TASK_RATE, TASK_PSWEEP, TASK_INIT, TASKS } lab_task;
 
-/* What the command line says; what it leaves open stays 0 (or NULL) and follows from the family's defaults. */
+/* Counts that the command line leaves open are UNSET, reals NAN, strings NULL; they follow from the family's settings.
+ */
+enum { UNSET = -1 };
+
 typedef struct lab_options {
-  int help, full, synthetic, pre_norm, post_norm, resume, quiet;
+  lab_task task;
+  lab_family families[FAMILIES]; /* of TASK_TRAIN, TASK_PSWEEP and TASK_INIT */
+  int family_count;
+
+  int full, synthetic, pre_norm, post_norm, resume, quiet, replace;
   const char *norms, *engine, *subset, *out;
   const char *source, *target, *catalogue, *language, *text, *images; /* data */
   const char *checkpoints;
-  int64_t every;
   double p, rate, dropout, noise, clip, eps;
-  int64_t runs, seed, threads, shards, steps, batch, warmup;
+  int64_t every, runs, seed, threads, shards, steps, timing, batch, warmup;
   int64_t width, embed, hidden, layers, heads, length, beam, tested;
   int64_t merges, max_words, pairs;
-  const char *words[16]; /* models and subcommands */
-  int word_count;
 } lab_options;
 
-/* -1 with an error on bad usage. */
-int options_parse(lab_options *o, int argc, char **argv, lab_error *error);
-void options_help(void);
-/* The norms named by --norms; -1 with an error for an unknown one. */
-int options_norms(const lab_options *o, norm_kind norms[NORM_KINDS], lab_error *error);
-/* The model named after a subcommand ("psweep transformer"), or `otherwise`; -1 with an error for an unknown one. */
-int second_family(const lab_options *o, lab_family otherwise, lab_family *family, lab_error *error);
+/* Returns a negative number to go on, otherwise the exit code: --help was answered or an error was reported. Every
+ * option that is given is used by something that is asked for, and every value is within its bounds. */
+int options_parse(lab_options *o, int argc, char **argv);
+
+/* The norms named by --norms, or `otherwise`; -1 with an error for an unknown one. */
+int options_norms(const lab_options *o, const char *otherwise, norm_kind norms[NORM_KINDS], lab_error *error);
 
 #endif

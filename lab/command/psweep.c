@@ -120,52 +120,37 @@ static void add_section(lab_report *report, const sweep_point *points, const cha
   lab_section_series(section, "measured, in the model", x, in_model, POINTS, 1);
 }
 
-static int sweep(lab_context *x, lab_family family, const dataset *data, lab_error *error) {
-  const lab_options *o = x->options;
-  trainer *trainers[POINTS] = {NULL};
-  const char *labels[POINTS] = {"1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1"};
+static void report_sweep(lab_context *x, trainer **trainers, lab_family family) {
   sweep_point points[POINTS];
-  contest c = {.trainers = trainers, .labels = labels};
-  int result = 0;
-  for (int i = 0; result == 0 && i < POINTS; i++) {
-    model_config config;
-    train_config train;
-    options_settings(o, family, &config, &train);
-    points[i] = (sweep_point){.p = share_at(i)};
-    config.norm.kind = NORM_PRMS;
-    config.norm.p = points[i].p;
-    config.seed = (uint64_t)(o->seed > 0 ? o->seed : 1);
-    model *m = dataset_model(data, family, &config, error);
-    if (m == NULL) {
-      result = -1;
-      break;
-    }
-    trainers[i] = trainer_create(m, &train, x->executor);
-    c.count = i + 1;
+  double seconds[POINTS];
+  trainers_seconds_per_step(trainers, POINTS, seconds);
+  for (int i = 0; i < POINTS; i++) {
+    points[i] = (sweep_point){.p = share_at(i), .seconds = 1000 * seconds[i]};
+    measure(&points[i], trainers[i]);
   }
-  if (result == 0 && contest_run(&c, "psweep", o->quiet, 0, NULL, NULL) < 0) result = 130;
-  if (result == 0) {
-    double seconds[POINTS];
-    trainers_seconds_per_step(trainers, POINTS, seconds);
-    for (int i = 0; i < POINTS; i++) {
-      measure(&points[i], trainers[i]);
-      points[i].seconds = 1000 * seconds[i];
-    }
-    printf("%-6s  %18s  %18s  %18s  %18s  %18s  %18s  %18s\n", "p", "k of 512", "predicted error", "measured error",
-           "error in model", trainers[0]->m->kind->metric, "s per 1000 steps", "norm share");
-    add_section(x->report, points, family_name(family), trainers[0]->m->kind->metric);
-  }
-  for (int i = 0; i < c.count; i++)
-    trainer_free(trainers[i]);
-  return result;
+  printf("%-6s  %18s  %18s  %18s  %18s  %18s  %18s  %18s\n", "p", "k of 512", "predicted error", "measured error",
+         "error in model", trainers[0]->m->kind->metric, "s per 1000 steps", "norm share");
+  add_section(x->report, points, family_name(family), trainers[0]->m->kind->metric);
 }
 
 int psweep_run(lab_context *x, lab_error *error) {
-  lab_family family;
-  if (second_family(x->options, FAMILY_RNNSEARCH, &family, error) < 0) return -1;
-  dataset data;
-  if (dataset_load(&data, family, x->options, error) < 0) return -1;
-  int result = sweep(x, family, &data, error);
-  dataset_free(&data);
+  (void)error;
+  lab_family family = x->options->families[0];
+  trainer *trainers[POINTS];
+  const char *labels[POINTS] = {"1/64", "1/32", "1/16", "1/8", "1/4", "1/2", "1"};
+  contest c = {.trainers = trainers, .labels = labels, .count = POINTS};
+  for (int i = 0; i < POINTS; i++) {
+    model_config config;
+    train_config train;
+    settings_of_family(x->options, family, &config, &train);
+    config.norm.kind = NORM_PRMS;
+    config.norm.p = share_at(i);
+    config.seed = settings_seed(x->options);
+    trainers[i] = make_trainer(x, family, &config, &train);
+  }
+  int result = contest_run(&c, "psweep", x->options->quiet, 0, NULL, NULL);
+  if (result == 0) report_sweep(x, trainers, family);
+  for (int i = 0; i < POINTS; i++)
+    trainer_free(trainers[i]);
   return result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "command/settings.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct family_defaults {
@@ -54,21 +55,37 @@ static const family_defaults full_defaults[FAMILIES] = {
 };
 
 static int64_t chosen(int64_t given, int64_t otherwise) {
-  return given > 0 ? given : otherwise;
+  return given != UNSET ? given : otherwise;
 }
 
 static double chosen_real(double given, double otherwise) {
-  return given > 0 ? given : otherwise;
+  return isnan(given) ? otherwise : given;
+}
+
+int64_t settings_runs(const lab_options *o) {
+  return chosen(o->runs, o->full ? 1 : 2);
+}
+
+uint64_t settings_seed(const lab_options *o) {
+  return (uint64_t)chosen(o->seed, 1);
+}
+
+int64_t settings_timing(const lab_options *o) {
+  return chosen(o->timing, o->full ? 0 : 30);
+}
+
+int settings_shards(const lab_options *o) {
+  return (int)chosen(o->shards, o->full ? 8 : 2);
 }
 
 /* The paper's shares are those of wide layers: 6.25 % of 512 are 32 elements. At the small sizes the same number of
  * elements is a larger share. */
 static double default_share(lab_family family, int full) {
-  if (!full) return 0.25;
-  return family == FAMILY_CONVPOOL ? 0.125 : 0.0625;
+  if (family == FAMILY_CONVPOOL) return full ? 0.125 : 0.5;
+  return full ? 0.0625 : 0.25;
 }
 
-void options_settings(const lab_options *o, lab_family family, model_config *config, train_config *train) {
+void settings_of_family(const lab_options *o, lab_family family, model_config *config, train_config *train) {
   const family_defaults *d = o->full ? &full_defaults[family] : &small_defaults[family];
   *config = (model_config){.sizes = d->sizes};
   model_sizes *s = &config->sizes;
@@ -81,15 +98,14 @@ void options_settings(const lab_options *o, lab_family family, model_config *con
   s->batch = chosen(o->batch, s->batch);
   s->beam = chosen(o->beam, s->beam);
   s->tested = chosen(o->tested, s->tested);
-  s->dropout = o->dropout < 0 ? 0 : chosen_real(o->dropout, s->dropout);
-  s->noise = o->noise < 0 ? 0 : chosen_real(o->noise, s->noise);
+  s->dropout = chosen_real(o->dropout, s->dropout);
+  s->noise = chosen_real(o->noise, s->noise);
   s->pre_norm = o->pre_norm || (!o->post_norm && !o->full); /* learns sooner; the paper's was the other, it seems */
-  config->shards = (int)chosen(o->shards, o->full ? 8 : 2);
+  config->shards = settings_shards(o);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;
   config->norm.p = chosen_real(o->p, default_share(family, o->full));
   config->norm.eps = chosen_real(o->eps, 1e-5);
-  /* The first pixels of an image are its border, often blank: they say little about the rest. */
-  config->norm.spread = o->subset != NULL ? strcmp(o->subset, "spread") == 0 : family == FAMILY_CONVPOOL;
+  config->norm.spread = o->subset != NULL && strcmp(o->subset, "spread") == 0;
   *train = d->train;
   train->steps = chosen(o->steps, train->steps);
   train->warmup = chosen(o->warmup, train->warmup);

@@ -6,8 +6,14 @@
 #define LAB_SETTINGS_H
 
 #include "command/options.h"
+#include "train/trainer.h"
 
 /* A family's settings under these options; norm.kind, seed and centre are left to the caller. */
-void options_settings(const lab_options *o, lab_family family, model_config *config, train_config *train);
+void settings_of_family(const lab_options *o, lab_family family, model_config *config, train_config *train);
+
+int64_t settings_runs(const lab_options *o);
+uint64_t settings_seed(const lab_options *o);  /* of the first run */
+int64_t settings_timing(const lab_options *o); /* steps of the comparison of times; 0: none */
+int settings_shards(const lab_options *o);
 
 #endif

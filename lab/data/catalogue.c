@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct catalogue {
   const char *path;
@@ -182,4 +183,23 @@ int lab_pairs_read_installed(lab_pairs *pairs, const char *root, const char *lan
   }
   if (read > 0) snprintf(pairs->origin, sizeof pairs->origin, "%d gettext catalogues (en-%.40s)", read, language);
   return read;
+}
+
+int lab_pairs_read_named(lab_pairs *pairs, const char *root, const char *language, const char *const *names,
+                         lab_error *error) {
+  int missing = 0, count = 0;
+  for (int pass = 0; pass < 2 && missing == 0; pass++)
+    for (count = 0; names[count]; count++) {
+      char path[768];
+      snprintf(path, sizeof path, "%s/usr/share/locale/%s/LC_MESSAGES/%s.mo", root ? root : "", language, names[count]);
+      if (pass == 0)
+        missing += access(path, R_OK) != 0;
+      else if (lab_pairs_read_mo(pairs, path, error) < 0)
+        return -1;
+    }
+  if (missing > 0) return missing;
+  size_t used = (size_t)snprintf(pairs->origin, sizeof pairs->origin, "gettext catalogues (en-%s):", language);
+  for (int i = 0; i < count && used < sizeof pairs->origin; i++)
+    used += (size_t)snprintf(pairs->origin + used, sizeof pairs->origin - used, " %s", names[i]);
+  return 0;
 }

@@ -41,6 +41,11 @@ int lab_pairs_read_mo(lab_pairs *pairs, const char *path, lab_error *error);
  * the system. */
 int lab_pairs_read_installed(lab_pairs *pairs, const char *root, const char *language, lab_error *error);
 
+/* Adds these catalogues of a language (names without ".mo", ending with NULL) from /usr/share/locale. Returns how many
+ * are missing; none of the others is added then. */
+int lab_pairs_read_named(lab_pairs *pairs, const char *root, const char *language, const char *const *names,
+                         lab_error *error);
+
 /* Makes sentences out of interface texts: removes accelerator marks (&, _, ~), markup tags and the dots or colon at the
  * end; makes every printf directive "%s"; joins lines. Then drops pairs that are equal on both sides, whose sides hold
  * different numbers of directives, whose source has fewer than min_words or either side more than max_words words, and

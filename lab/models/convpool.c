@@ -94,7 +94,7 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   convpool *s = m->state;
   int64_t count = s->test->count < m->config.sizes.tested ? s->test->count : m->config.sizes.tested;
   int64_t wrong = count - count_in_chunks(m, tapes, executor, count, count_right);
-  model_score score = {.quality = 100.0 * (double)wrong / (double)count};
+  model_score score = {.quality = 100.0 * (double)wrong / (double)count, .chance = 100 - 100.0 / s->test->classes};
   snprintf(score.details, sizeof score.details, "%lld of %lld test images wrong", (long long)wrong, (long long)count);
   return score;
 }

@@ -80,7 +80,7 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   for (int64_t i = 0; i < job.windows; i++)
     sum += job.losses[i];
   free(job.losses);
-  model_score score = {.quality = exp(sum / (double)job.windows)};
+  model_score score = {.quality = exp(sum / (double)job.windows), .chance = (double)NAN};
   snprintf(score.details, sizeof score.details, "%lld held-out subwords, vocabulary %d",
            (long long)(job.windows * m->config.sizes.length), lab_bpe_size(s->bpe));
   return score;
@@ -124,21 +124,31 @@ static const model_kind lm_kind = {.family = "lm",
                                    .evaluate = evaluate,
                                    .free = free_state};
 
-model *lm_create(const model_config *config, const lab_text *text, lab_error *error) {
-  model *m = model_start(&lm_kind, config);
-  lm *s = m->state;
-  int64_t width = config->sizes.width;
+/* Subwords and ids of the text. */
+static void read_text(lm *s, const lab_text *text) {
   s->bpe = lab_bpe_create();
   each_line(text, count_line, s);
   lab_bpe_learn(s->bpe, MERGES);
   s->ids = lab_alloc((size_t)text->size + 2, sizeof *s->ids);
   each_line(text, encode_line, s);
   s->train = s->count - s->count / 10;
-  if (s->count / 10 < config->sizes.length + 1) {
-    lab_fail(error, "%s: too short for windows of %lld subwords", text->origin, (long long)config->sizes.length);
-    model_free(m);
-    return NULL;
-  }
+}
+
+int lm_check(const model_config *config, const lab_text *text, lab_error *error) {
+  lm s = {0};
+  read_text(&s, text);
+  int64_t held_out = s.count - s.train;
+  lab_bpe_free(s.bpe);
+  free(s.ids);
+  if (held_out >= config->sizes.length + 1) return 0;
+  return lab_fail(error, "%s: too short for windows of %lld subwords", text->origin, (long long)config->sizes.length);
+}
+
+model *lm_create(const model_config *config, const lab_text *text) {
+  model *m = model_start(&lm_kind, config);
+  lm *s = m->state;
+  int64_t width = config->sizes.width;
+  read_text(s, text);
   s->positions = position_table(config->sizes.length, width);
   s->embedding = params_uniform(&m->params, "embedding", lab_bpe_size(s->bpe), width, sqrt(3.0 / (double)width));
   s->decoder = declare_stack(&m->params, "decoder", &config->norm, &config->sizes, 0);

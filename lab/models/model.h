@@ -36,6 +36,7 @@ typedef struct model_config {
 
 typedef struct model_score {
   double quality;
+  double chance; /* what guessing would score; NAN: nothing sensible */
   char details[160];
 } model_score;
 
@@ -66,8 +67,9 @@ struct model {
 
 model *transformer_create(const model_config *config, const corpus *c);
 model *rnnsearch_create(const model_config *config, const corpus *c);
-/* NULL with an error if the text is too short. */
-model *lm_create(const model_config *config, const lab_text *text, lab_error *error);
+/* -1 with an error if the text is too short. */
+int lm_check(const model_config *config, const lab_text *text, lab_error *error);
+model *lm_create(const model_config *config, const lab_text *text);
 model *convpool_create(const model_config *config, const lab_images *train, const lab_images *test);
 model *reader_create(const model_config *config, const lab_cloze *cloze);
 model *order_create(const model_config *config, const corpus *c, const lab_scenes *scenes);

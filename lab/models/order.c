@@ -127,7 +127,7 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   free(errors);
   free(job.vectors[0]);
   free(job.vectors[1]);
-  model_score score = {.quality = caption.at1};
+  model_score score = {.quality = caption.at1, .chance = 100.0 / (double)job.count};
   snprintf(score.details, sizeof score.details,
            "of %lld: R@5 %.1f, R@10 %.1f, mean rank %.1f; other way R@1 %.1f, R@5 %.1f, R@10 %.1f, mean rank %.1f",
            (long long)job.count, caption.at5, caption.at10, caption.mean_rank, image.at1, image.at5, image.at10,

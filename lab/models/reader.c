@@ -95,7 +95,7 @@ static model_score evaluate(model *m, tape **tapes, const rms_executor *executor
   int64_t count = s->cloze->count - s->test;
   if (count > m->config.sizes.tested) count = m->config.sizes.tested;
   int64_t right = count_in_chunks(m, tapes, executor, count, count_right);
-  model_score score = {.quality = 100.0 * (double)right / (double)count};
+  model_score score = {.quality = 100.0 * (double)right / (double)count, .chance = 100.0 / s->cloze->entities};
   snprintf(score.details, sizeof score.details, "%lld of %lld questions right, chance %.1f %%", (long long)right,
            (long long)count, 100.0 / s->cloze->entities);
   return score;

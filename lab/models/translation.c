@@ -83,7 +83,7 @@ model_score translation_score(model *m, const corpus *c, tape **tapes, const rms
     free(text);
   }
   lab_bleu bleu = lab_bleu_score(&counts);
-  model_score score = {.quality = bleu.score};
+  model_score score = {.quality = bleu.score, .chance = 0};
   snprintf(score.details, sizeof score.details, "%lld sentences, beam %lld, 1-grams %.1f %%, brevity %.2f",
            (long long)job.count, (long long)m->config.sizes.beam, bleu.precision[0], bleu.brevity);
   free(job.outputs);

@@ -18,9 +18,9 @@ static void csv_count(lab_out *out, int64_t value) {
 }
 
 void lab_report_runs_csv(const lab_report *report, lab_out *out) {
-  lab_out_format(out,
-                 "family,norm,engine,p,seed,metric,quality,diverged_step,steps,seconds_per_1000_steps,norm_share,"
-                 "blas_share,parameters,activation_bytes,paper_quality,paper_seconds,paper_reduction,synthetic,data\n");
+  lab_out_format(out, "family,norm,engine,p,seed,metric,quality,diverged_step,steps,seconds_per_1000_steps,norm_share,"
+                      "blas_share,parameters,activation_bytes,paper_quality,paper_seconds,paper_reduction,timing_only,"
+                      "synthetic,data\n");
   for (int64_t i = 0; i < report->run_count; i++) {
     const lab_run *run = &report->runs[i];
     lab_paper paper = lab_paper_figure(run->family, run->norm);
@@ -40,7 +40,7 @@ void lab_report_runs_csv(const lab_report *report, lab_out *out) {
     csv_number(out, paper.quality);
     csv_number(out, paper.seconds);
     csv_number(out, paper.reduction);
-    lab_out_format(out, "%d,", run->synthetic);
+    lab_out_format(out, "%d,%d,", run->timing, run->synthetic);
     lab_out_csv(out, run->data);
     lab_out_format(out, "\n");
   }

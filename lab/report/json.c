@@ -50,6 +50,9 @@ static json_t *run_of(const lab_run *run) {
   json_object_set_new(r, "higher_is_better", json_boolean(run->higher_is_better));
   json_object_set_new(r, "quality", number_of(run->quality));
   json_object_set_new(r, "details", text_of(run->details));
+  json_object_set_new(r, "chance", number_of(run->chance));
+  json_object_set_new(r, "timing_only", json_boolean(run->timing));
+  json_object_set_new(r, "settings", text_of(run->settings));
   json_object_set_new(r, "diverged_step", count_of(run->diverged_step));
   json_object_set_new(r, "steps", count_of(run->steps));
   json_object_set_new(r, "seconds_per_1000_steps", number_of(run->seconds_per_1000));
@@ -114,7 +117,17 @@ void lab_report_json(const lab_report *report, lab_out *out) {
     json_array_append_new(runs, run_of(&report->runs[i]));
   for (int64_t i = 0; i < report->section_count; i++)
     json_array_append_new(sections, section_of(&report->sections[i]));
+  lab_summary *summaries;
+  lab_group *groups;
+  lab_out verdict = {0};
+  int64_t count = lab_report_summarise(report, &summaries);
+  int64_t group_count = lab_report_groups(summaries, count, &groups);
+  lab_report_verdict(groups, group_count, &verdict);
   json_t *whole = json_object();
+  json_object_set_new(whole, "verdict", text_of(verdict.text ? verdict.text : ""));
+  free(verdict.text);
+  free(groups);
+  free(summaries);
   json_object_set_new(whole, "environment", environment_of(report));
   json_object_set_new(whole, "runs", runs);
   json_object_set_new(whole, "sections", sections);

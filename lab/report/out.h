@@ -17,7 +17,10 @@ void lab_out_html(lab_out *out, const char *text); /* with < > & " as entities; 
 void lab_out_text(lab_out *out, const char *text); /* bytes that are not UTF-8 as U+FFFD                          */
 void lab_out_csv(lab_out *out, const char *text);  /* as a CSV field, quoted if need be                          */
 
-/* One family on one engine: the unit of tables and charts. */
+/* 1 if both are runs of one family and norm. */
+int lab_same_kind(const lab_run *a, const lab_run *b);
+
+/* One family: the unit of tables and charts. */
 typedef struct lab_group {
   const lab_run *first;
   const lab_summary *summaries; /* those of the group, adjacent */
@@ -27,22 +30,28 @@ typedef struct lab_group {
 /* Sorts the summaries so that groups are adjacent, in order of first appearance; returns how many groups; free *groups.
  */
 int64_t lab_report_groups(lab_summary *summaries, int64_t count, lab_group **groups);
+/* The summary of a norm in a group, or NULL. */
+const lab_summary *lab_group_norm(const lab_group *group, const char *norm);
+
+/* What the runs say, in up to three sentences, one after the other: quality, time, what happens without a norm. */
+void lab_report_verdict(const lab_group *groups, int64_t count, lab_out *out);
 
 /* The figures of a summary as text, the paper's beside them; "" where there is none. */
 enum {
   LAB_CELL_NORM,
   LAB_CELL_QUALITY,
-  LAB_CELL_TIME,
-  LAB_CELL_REDUCTION,
-  LAB_CELL_NORM_SHARE,
-  LAB_CELL_BLAS_SHARE,
-  LAB_CELL_PARAMETERS,
-  LAB_CELL_SAVED,
   LAB_CELL_PAPER_QUALITY,
-  LAB_CELL_PAPER_TIME,
+  LAB_CELL_UNFUSED_TIME, /* milliseconds of a step */
+  LAB_CELL_UNFUSED_REDUCTION,
+  LAB_CELL_LIBRARY_TIME,
+  LAB_CELL_LIBRARY_REDUCTION,
   LAB_CELL_PAPER_REDUCTION,
+  LAB_CELL_NORM_SHARE, /* of the library's step */
+  LAB_CELL_SAVED,
+  LAB_CELL_PARAMETERS,
   LAB_CELLS
 };
+int lab_cell_is_paper(int cell);
 typedef char lab_cell[128];
 void lab_summary_cells(lab_cell cells[LAB_CELLS], const lab_summary *summary);
 void lab_group_heads(lab_cell cells[LAB_CELLS], const lab_group *group);

@@ -64,43 +64,62 @@ static void amount_text(char *text, size_t size, int64_t amount, const char *uni
 static void quality_text(char *text, size_t size, const lab_summary *summary) {
   char spread[48];
   lab_spread_text(spread, sizeof spread, summary->quality, summary->quality_sd);
-  if (summary->diverged == 0)
-    snprintf(text, size, "%s", spread);
-  else if (summary->runs == 1)
+  if (summary->diverged > 0 && summary->runs == 1)
     snprintf(text, size, "diverged at step %" PRId64, summary->first->diverged_step);
-  else
+  else if (summary->diverged > 0)
     snprintf(text, size, "%s%s%" PRId64 " of %" PRId64 " diverged", spread, *spread ? ", " : "", summary->diverged,
              summary->runs);
+  else
+    snprintf(text, size, "%s%s%s", spread, summary->at_chance ? ", at chance" : "",
+             *spread && summary->runs == 1 ? ", one seed" : "");
+}
+
+/* Milliseconds of a step are seconds of a thousand. */
+static void time_cells(lab_cell *time, lab_cell *reduction, const lab_times *times, int is_layer) {
+  lab_spread_text(*time, sizeof *time, times->seconds, LAB_NONE);
+  lab_reduction_text(*reduction, sizeof *reduction, is_layer ? LAB_NONE : times->reduction);
+}
+
+int lab_cell_is_paper(int cell) {
+  return cell == LAB_CELL_PAPER_QUALITY || cell == LAB_CELL_PAPER_REDUCTION;
 }
 
 void lab_summary_cells(lab_cell cells[LAB_CELLS], const lab_summary *summary) {
   enum { ROOM = sizeof(lab_cell) };
   const lab_run *run = summary->first;
+  const lab_times *library = &summary->times[LAB_LIBRARY];
   lab_paper paper = lab_paper_figure(run->family, run->norm);
+  int is_layer = strcmp(run->norm, "layer") == 0;
   lab_norm_title(cells[LAB_CELL_NORM], ROOM, run->norm, run->p);
   quality_text(cells[LAB_CELL_QUALITY], ROOM, summary);
-  lab_spread_text(cells[LAB_CELL_TIME], ROOM, summary->seconds, summary->seconds_sd);
-  lab_reduction_text(cells[LAB_CELL_REDUCTION], ROOM, summary->reduction);
-  share_text(cells[LAB_CELL_NORM_SHARE], ROOM, summary->norm_share);
-  share_text(cells[LAB_CELL_BLAS_SHARE], ROOM, summary->blas_share);
-  amount_text(cells[LAB_CELL_PARAMETERS], ROOM, run->parameters, "");
-  amount_text(cells[LAB_CELL_SAVED], ROOM, run->activation_bytes, "B");
   lab_paper_text(cells[LAB_CELL_PAPER_QUALITY], ROOM, paper.quality, LAB_NONE);
-  lab_paper_text(cells[LAB_CELL_PAPER_TIME], ROOM, paper.seconds, paper.seconds_sd);
-  lab_reduction_text(cells[LAB_CELL_PAPER_REDUCTION], ROOM, paper.reduction);
-  if (strcmp(run->norm, "layer") == 0) cells[LAB_CELL_REDUCTION][0] = cells[LAB_CELL_PAPER_REDUCTION][0] = 0;
+  time_cells(&cells[LAB_CELL_UNFUSED_TIME], &cells[LAB_CELL_UNFUSED_REDUCTION], &summary->times[LAB_TEXTBOOK],
+             is_layer);
+  time_cells(&cells[LAB_CELL_LIBRARY_TIME], &cells[LAB_CELL_LIBRARY_REDUCTION], library, is_layer);
+  lab_reduction_text(cells[LAB_CELL_PAPER_REDUCTION], ROOM, is_layer ? LAB_NONE : paper.reduction);
+  share_text(cells[LAB_CELL_NORM_SHARE], ROOM, library->norm_share);
+  amount_text(cells[LAB_CELL_SAVED], ROOM, library->activation_bytes, "B");
+  amount_text(cells[LAB_CELL_PARAMETERS], ROOM, run->parameters, "");
 }
 
 void lab_group_heads(lab_cell cells[LAB_CELLS], const lab_group *group) {
   const lab_paper_task *task = lab_paper_task_of(group->first->family);
-  static const char *const heads[LAB_CELLS] = {"norm",     "",        "s / 1000 steps",   "time vs LayerNorm",
-                                               "in norms", "in BLAS", "parameters",       "saved",
-                                               "",         "",        "time vs LayerNorm"};
+  static const char *const heads[LAB_CELLS] = {"norm",
+                                               "",
+                                               "",
+                                               "un-fused, ms a step",
+                                               "vs LayerNorm",
+                                               "library, ms a step",
+                                               "vs LayerNorm",
+                                               "paper's time",
+                                               "in norms",
+                                               "kept for backward",
+                                               "parameters"};
   for (int i = 0; i < LAB_CELLS; i++)
     snprintf(cells[i], sizeof cells[i], "%s", heads[i]);
   snprintf(cells[LAB_CELL_QUALITY], sizeof(lab_cell), "%s", group->first->metric);
-  snprintf(cells[LAB_CELL_PAPER_QUALITY], sizeof(lab_cell), "%s", task && task->metric ? task->metric : "quality");
-  snprintf(cells[LAB_CELL_PAPER_TIME], sizeof(lab_cell), "%s", task ? task->unit : "time");
+  snprintf(cells[LAB_CELL_PAPER_QUALITY], sizeof(lab_cell), "paper's %s",
+           task && task->metric ? task->metric : "quality");
 }
 
 /* ---- The table ---- */
@@ -112,17 +131,12 @@ static int width_of(const char *text) {
   return width;
 }
 
-/* A bar stands where the paper's columns begin; empty cells at the end of a row leave no spaces behind. */
+/* Empty cells at the end of a row leave no spaces behind. */
 static void print_row(FILE *out, lab_cell *cells, const int *widths) {
-  int barred = 0, owed = 1;
+  int owed = 1;
   for (int i = 0; i < LAB_CELLS; i++) {
     if (widths[i] == 0) continue;
     int pad = widths[i] - width_of(cells[i]);
-    if (i >= LAB_CELL_PAPER_QUALITY && !barred) {
-      fprintf(out, "%*s  |", owed, "");
-      barred = 1;
-      owed = 0;
-    }
     if (!cells[i][0])
       owed += 2 + pad;
     else if (i == LAB_CELL_NORM) {
@@ -137,11 +151,10 @@ static void print_row(FILE *out, lab_cell *cells, const int *widths) {
 }
 
 /* In the terminal: only what fits beside each other. */
-static const int hidden[] = {LAB_CELL_BLAS_SHARE, LAB_CELL_PAPER_TIME};
-
 static void short_heads(lab_cell *cells) {
-  snprintf(cells[LAB_CELL_PAPER_QUALITY], sizeof(lab_cell), "paper");
-  snprintf(cells[LAB_CELL_PARAMETERS], sizeof(lab_cell), "params");
+  snprintf(cells[LAB_CELL_PAPER_QUALITY], sizeof(lab_cell), "paper's");
+  snprintf(cells[LAB_CELL_UNFUSED_TIME], sizeof(lab_cell), "un-fused ms");
+  snprintf(cells[LAB_CELL_LIBRARY_TIME], sizeof(lab_cell), "library ms");
 }
 
 /* The widest cell of each column; 0 for columns that are hidden or empty in every row. */
@@ -154,9 +167,7 @@ static void measure(int *widths, lab_cell *cells, int64_t rows) {
       used[i] |= row > 0 && *cell;
     }
   for (int i = 0; i < LAB_CELLS; i++)
-    if (!used[i]) widths[i] = 0;
-  for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-    widths[hidden[i]] = 0;
+    if (!used[i] || i > LAB_CELL_PAPER_REDUCTION) widths[i] = 0;
 }
 
 static void print_group(const lab_group *group, FILE *out) {
@@ -169,11 +180,9 @@ static void print_group(const lab_group *group, FILE *out) {
   measure(widths, cells, group->count + 1);
 
   const lab_run *run = group->first;
-  fprintf(out, "\n%s, engine %s, %" PRId64 " run%s each; data: %s%s\n", run->family, run->engine,
-          group->summaries[0].runs, group->summaries[0].runs == 1 ? "" : "s", run->data,
+  fprintf(out, "\n%s, %" PRId64 " steps, %" PRId64 " seed%s; %s%s\n", run->family, run->steps, group->summaries[0].runs,
+          group->summaries[0].runs == 1 ? "" : "s", run->data,
           run->synthetic ? " (SYNTHETIC: says nothing about real quality)" : "");
-  if (lab_paper_task_of(run->family))
-    fprintf(out, "  right of the bar: the paper, %s\n", lab_paper_figure(run->family, "layer").setup);
   for (int64_t row = 0; row <= group->count; row++)
     print_row(out, cells + row * LAB_CELLS, widths);
   free(cells);
@@ -225,10 +234,18 @@ void lab_section_print(const lab_section *section, FILE *out) {
 void lab_report_print(const lab_report *report, FILE *out) {
   lab_summary *summaries;
   lab_group *groups;
+  lab_out verdict = {0};
   int64_t count = lab_report_summarise(report, &summaries), group_count = lab_report_groups(summaries, count, &groups);
   for (int64_t i = 0; i < group_count; i++)
     print_group(&groups[i], out);
-  if (report->note[0]) fprintf(out, "\n%s\n", report->note);
+  lab_report_verdict(groups, group_count, &verdict);
+  if (verdict.text) {
+    verdict.text[verdict.length - 1] = 0; /* print_wrapped ends the line */
+    fputc('\n', out);
+    print_wrapped(verdict.text, out);
+  }
+  if (report->note[0]) fprintf(out, "%s\n", report->note);
+  free(verdict.text);
   free(groups);
   free(summaries);
 }

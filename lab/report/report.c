@@ -17,21 +17,6 @@
 
 /* ---- Environment ---- */
 
-static void read_cpu(char *cpu, size_t size) {
-  snprintf(cpu, size, "unknown CPU");
-  FILE *file = fopen("/proc/cpuinfo", "r");
-  if (!file) return;
-  char line[512];
-  while (fgets(line, sizeof line, file)) {
-    const char *colon = strchr(line, ':');
-    if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-    line[strcspn(line, "\n")] = 0;
-    snprintf(cpu, size, "%s", colon + 1 + strspn(colon + 1, " "));
-    break;
-  }
-  fclose(file);
-}
-
 static void join_command(char *command, size_t size, int argc, char *const *argv) {
   size_t used = 0;
   command[0] = 0;
@@ -42,10 +27,10 @@ static void join_command(char *command, size_t size, int argc, char *const *argv
   }
 }
 
-void lab_report_environment(lab_report *report, int argc, char *const *argv, int threads) {
+void lab_report_environment(lab_report *report, const char *cpu, int argc, char *const *argv, int threads) {
   time_t now = time(NULL);
   struct tm utc;
-  read_cpu(report->cpu, sizeof report->cpu);
+  SET(report->cpu, "%s", cpu);
   join_command(report->command, sizeof report->command, argc, argv);
   if (gmtime_r(&now, &utc)) strftime(report->date, sizeof report->date, "%Y-%m-%d %H:%M UTC", &utc);
   SET(report->version, "%s", rms_version());
@@ -61,6 +46,7 @@ lab_run lab_run_start(const char *family, const char *norm, const char *engine) 
                  .seconds_per_1000 = LAB_NONE,
                  .norm_share = LAB_NONE,
                  .blas_share = LAB_NONE,
+                 .chance = LAB_NONE,
                  .parameters = -1,
                  .activation_bytes = -1,
                  .diverged_step = -1};
@@ -148,100 +134,6 @@ void lab_report_free(lab_report *report) {
   free(report->runs);
   free(report->sections);
   *report = (lab_report){0};
-}
-
-/* ---- Summaries ---- */
-
-typedef struct moments {
-  double sum, squares;
-  int64_t count;
-} moments;
-
-static void observe(moments *m, double value) {
-  if (!isfinite(value)) return;
-  m->sum += value;
-  m->squares += value * value;
-  m->count++;
-}
-
-static double mean_of(const moments *m) {
-  return m->count > 0 ? m->sum / (double)m->count : LAB_NONE;
-}
-
-static double deviation_of(const moments *m) {
-  if (m->count < 2) return LAB_NONE;
-  double mean = mean_of(m), rest = m->squares - (double)m->count * mean * mean;
-  return sqrt(fmax(0, rest) / (double)(m->count - 1));
-}
-
-static int same_p(double a, double b) {
-  return a == b || (isnan(a) && isnan(b));
-}
-
-static int same_kind(const lab_run *a, const lab_run *b) {
-  return strcmp(a->family, b->family) == 0 && strcmp(a->norm, b->norm) == 0 && strcmp(a->engine, b->engine) == 0 &&
-         same_p(a->p, b->p);
-}
-
-static lab_summary summarise(const lab_report *report, const lab_run *first) {
-  lab_summary summary = {.first = first};
-  moments quality = {0}, seconds = {0}, norm_share = {0}, blas_share = {0};
-  for (const lab_run *run = first; run < report->runs + report->run_count; run++) {
-    if (!same_kind(run, first)) continue;
-    summary.runs++;
-    summary.diverged += run->diverged_step >= 0;
-    if (run->diverged_step < 0) observe(&quality, run->quality);
-    observe(&seconds, run->seconds_per_1000);
-    observe(&norm_share, run->norm_share);
-    observe(&blas_share, run->blas_share);
-  }
-  summary.quality = mean_of(&quality);
-  summary.quality_sd = deviation_of(&quality);
-  summary.seconds = mean_of(&seconds);
-  summary.seconds_sd = deviation_of(&seconds);
-  summary.norm_share = mean_of(&norm_share);
-  summary.blas_share = mean_of(&blas_share);
-  summary.reduction = LAB_NONE;
-  return summary;
-}
-
-int64_t lab_report_summarise(const lab_report *report, lab_summary **summaries) {
-  int64_t count = 0;
-  *summaries = lab_alloc((size_t)report->run_count, sizeof **summaries);
-  for (int64_t i = 0; i < report->run_count; i++) {
-    int64_t known = 0;
-    while (known < count && !same_kind((*summaries)[known].first, &report->runs[i]))
-      known++;
-    if (known == count) (*summaries)[count++] = summarise(report, &report->runs[i]);
-  }
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < count; j++) {
-      const lab_run *a = (*summaries)[i].first, *b = (*summaries)[j].first;
-      if (strcmp(a->family, b->family) == 0 && strcmp(a->engine, b->engine) == 0 && strcmp(b->norm, "layer") == 0)
-        (*summaries)[i].reduction = 1 - (*summaries)[i].seconds / (*summaries)[j].seconds;
-    }
-  return count;
-}
-
-static int same_group(const lab_run *a, const lab_run *b) {
-  return strcmp(a->family, b->family) == 0 && strcmp(a->engine, b->engine) == 0;
-}
-
-int64_t lab_report_groups(lab_summary *summaries, int64_t count, lab_group **groups) {
-  int64_t made = 0;
-  *groups = lab_alloc((size_t)count, sizeof **groups);
-  for (int64_t start = 0; start < count;) {
-    int64_t end = start + 1;
-    for (int64_t i = end; i < count; i++) {
-      if (!same_group(summaries[i].first, summaries[start].first)) continue;
-      lab_summary moved = summaries[i];
-      memmove(summaries + end + 1, summaries + end, (size_t)(i - end) * sizeof *summaries);
-      summaries[end++] = moved;
-    }
-    (*groups)[made++] = (lab_group){summaries[start].first, summaries + start, end - start};
-    start = end;
-  }
-  return made;
 }
 
 /* ---- Names ---- */

@@ -3,7 +3,7 @@
  * Results of the lab: collected run by run, then printed as a table and written as JSON, CSV and one HTML page.
  *
  *   lab_report report = {0};
- *   lab_report_environment(&report, argc, argv, threads);
+ *   lab_report_environment(&report, cpu, argc, argv, threads);
  *   lab_run run = lab_run_start("rnnsearch", "rms", "library");    set the rest, give it a curve
  *   lab_report_add_run(&report, &run, points, count);              copies
  *   lab_report_print(&report, stdout);
@@ -44,6 +44,9 @@ typedef struct lab_run {
   int64_t parameters;
   int64_t activation_bytes; /* saved by the forward for the backward */
   int64_t diverged_step;    /* first step whose loss was not finite; -1: none */
+  double chance;            /* what guessing would score; LAB_NONE: nothing sensible */
+  int timing;               /* 1: a few steps to compare times: no quality, no curve */
+  char settings[512];       /* sizes and training, one line */
   char data[160];           /* origin of the data */
   int synthetic;            /* 1: the data is made by the built-in generator */
   lab_point *curve;         /* owned by the report; leave NULL */
@@ -83,8 +86,8 @@ typedef struct lab_report {
   int64_t section_count, section_capacity;
 } lab_report;
 
-/* CPU, date (UTC), command line, library version and instruction set. */
-void lab_report_environment(lab_report *report, int argc, char *const *argv, int threads);
+/* Date (UTC), command line, library version and instruction set. */
+void lab_report_environment(lab_report *report, const char *cpu, int argc, char *const *argv, int threads);
 
 void lab_report_add_run(lab_report *report, const lab_run *run, const lab_point *curve, int64_t curve_count);
 
@@ -98,8 +101,8 @@ void lab_section_axes(lab_section *section, const char *x_label, const char *y_l
 void lab_section_series(lab_section *section, const char *name, const double *x, const double *y, int64_t count,
                         int line);
 
-/* Per family and norm: quality (mean, spread over seeds), time per 1000 steps, reduction against LayerNorm, shares,
- * parameters, activation bytes, and beside them what the paper reports. */
+/* Per family and norm: quality (mean, spread over seeds), what a step takes un-fused and with the library, and beside
+ * them what the paper reports; then the verdict. */
 void lab_report_print(const lab_report *report, FILE *out);
 
 /* The title, text and table of a section, for the terminal. */
@@ -113,14 +116,24 @@ void lab_report_free(lab_report *report);
 
 /* ---- Shared by the printers ---- */
 
-/* All runs of one family, norm and engine, summed up. */
-typedef struct lab_summary {
-  const lab_run *first; /* family, norm, engine, metric, data: as in the first run */
-  int64_t runs, diverged;
-  double quality, quality_sd; /* over the runs that did not diverge; sd is LAB_NONE below two of them */
-  double seconds, seconds_sd; /* per 1000 steps */
+enum { LAB_LIBRARY, LAB_TEXTBOOK, LAB_ENGINES };
+
+/* What a step takes with one engine, from the runs that were made to compare times or, where there are none, from the
+ * training runs. */
+typedef struct lab_times {
+  double seconds, seconds_sd; /* per 1000 steps; sd LAB_NONE below two runs; LAB_NONE: not measured, or diverged */
   double reduction;           /* 1 - seconds / LayerNorm's seconds; LAB_NONE without LayerNorm */
   double norm_share, blas_share;
+  int64_t activation_bytes; /* -1: not measured */
+} lab_times;
+
+/* All runs of one family and norm, summed up. */
+typedef struct lab_summary {
+  const lab_run *first;       /* family, norm, metric, data: as in the first training run */
+  int64_t runs, diverged;     /* training runs */
+  double quality, quality_sd; /* over the runs that did not diverge; sd is LAB_NONE below two of them */
+  int at_chance;              /* the quality is about what guessing scores */
+  lab_times times[LAB_ENGINES];
 } lab_summary;
 
 /* In order of first appearance; returns how many; free *summaries. */

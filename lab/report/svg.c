@@ -54,12 +54,17 @@ static double *gather(const lab_chart *chart, int want_y, int64_t *count) {
   return values;
 }
 
-/* The highest first point of the lines. */
-static double highest_start(const lab_chart *chart) {
-  double highest = -DBL_MAX;
+/* The middle one of the lines' first points: where training starts, whatever one run does. */
+static double usual_start(const lab_chart *chart) {
+  double *starts = lab_alloc((size_t)chart->count, sizeof *starts);
+  int64_t count = 0;
   for (int64_t i = 0; i < chart->count; i++)
-    if (chart->lines[i].count > 0) highest = fmax(highest, chart->lines[i].points[0].y);
-  return highest;
+    if (chart->lines[i].count > 0 && usable(chart, chart->lines[i].points[0]))
+      starts[count++] = chart->lines[i].points[0].y;
+  qsort(starts, (size_t)count, sizeof *starts, by_value);
+  double middle = count > 0 ? starts[count / 2] : DBL_MAX;
+  free(starts);
+  return middle;
 }
 
 static axis make_axis(const lab_chart *chart, int want_y) {
@@ -68,7 +73,7 @@ static axis make_axis(const lab_chart *chart, int want_y) {
   axis a = {.log = want_y ? chart->log_y : chart->log_x};
   if (count > 0) {
     double low = values[0], high = values[count - 1];
-    if (want_y && chart->loss) high = fmin(high, fmax(low, highest_start(chart) + 0.15 * (highest_start(chart) - low)));
+    if (want_y && chart->loss) high = fmin(high, fmax(low, 1.3 * usual_start(chart)));
     a.low = a.log ? log10(low) : low;
     a.high = a.log ? log10(high) : high;
     if (!(a.high - a.low > 1e-12 * fmax(1, fabs(a.high)))) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "text/corpus.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +30,10 @@ int corpus_make(corpus *c, lab_pairs *pairs, uint64_t seed, int32_t merges, int3
   *pairs = (lab_pairs){0};
   lab_pairs_split split = lab_pairs_cut(&c->pairs, seed, held_out, held_out);
   if (split.train.count < 1 || split.dev.count < 1 || split.test.count < 1) {
+    lab_fail(error, "%s: %" PRId64 " usable sentence pairs are too few to train and test on", c->pairs.origin,
+             c->pairs.count);
     lab_pairs_free(&c->pairs);
-    return lab_fail(error, "%s: too few sentence pairs to train and test on", c->pairs.origin);
+    return -1;
   }
   c->bpe = lab_bpe_create();
   for (int64_t i = 0; i < split.train.count; i++) {

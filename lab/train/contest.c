@@ -28,5 +28,6 @@ int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpo
     }
   }
   progress_show(&p, c, 1);
-  return result < 0 || !all_done(c) ? -1 : 0;
+  if (result < 0) return -1;
+  return all_done(c) ? 0 : 1;
 }

@@ -15,7 +15,7 @@ typedef struct contest {
 } contest;
 
 /* Trains all to the end, or until Ctrl-C; shows progress on stderr. checkpoint (may be NULL) is called for a trainer
- * every `every` steps. Returns 0, or -1 if stopped or if checkpoint failed. */
+ * every `every` steps (0 or less: never). Returns 0, 1 if stopped, or -1 if checkpoint failed. */
 typedef int (*checkpoint_fn)(void *arg, int index);
 int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpoint_fn checkpoint, void *arg);
 

@@ -8,8 +8,8 @@
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal_number) {
-  static const char text[] = "\nstopping after this step; a second Ctrl-C ends at once\n";
-  interrupted = 1;
+  static const char text[] = "\nstopping after this step; a second signal ends at once\n";
+  interrupted = signal_number;
   signal(signal_number, SIG_DFL);
   ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
   (void)written; /* nothing can be done without a stderr */
@@ -27,4 +27,8 @@ void stop_on_interrupt(void) {
 
 int stop_requested(void) {
   return interrupted;
+}
+
+const char *stop_reason(void) {
+  return interrupted == SIGTERM ? "SIGTERM" : "Ctrl-C";
 }
