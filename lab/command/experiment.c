@@ -240,7 +240,8 @@ static int time_steps(lab_context *x, lab_family family, lab_error *error) {
     for (int engine = ENGINE_LIBRARY; engine <= ENGINE_TEXTBOOK; engine++) {
       model_config config;
       train_config train;
-      if (norms[i] == NORM_NONE || norms[i] == NORM_BATCH) continue; /* the same on both */
+      int one_way = norms[i] == NORM_NONE || norms[i] == NORM_BATCH; /* the same on both engines */
+      if (one_way && engine == ENGINE_TEXTBOOK) continue;
       settings_of_family(o, family, &config, &train);
       config.norm.kind = norms[i];
       config.norm.engine = (norm_engine)engine;

@@ -18,11 +18,10 @@
 /* ---- Environment ---- */
 
 static void join_command(char *command, size_t size, int argc, char *const *argv) {
-  size_t used = 0;
-  command[0] = 0;
+  size_t used = (size_t)snprintf(command, size, "rmsnorm");
   for (int i = 0; i < argc && used + 1 < size; i++) {
     const char *quote = strpbrk(argv[i], " \t\n\"'$&|;<>*?") || !*argv[i] ? "'" : "";
-    int length = snprintf(command + used, size - used, "%s%s%s%s", i ? " " : "", quote, argv[i], quote);
+    int length = snprintf(command + used, size - used, " %s%s%s", quote, argv[i], quote);
     used += length > 0 ? (size_t)length : 0;
   }
 }

@@ -42,22 +42,27 @@ static int near_chance(const lab_run *run, double quality) {
   return quality >= 0.95 * run->chance;
 }
 
+/* Without a norm, and with batch normalization, there is one way to compute: it stands for both. */
 static int is_engine(const lab_run *run, int engine) {
+  if (strcmp(run->norm, "none") == 0 || strcmp(run->norm, "batch") == 0) return 1;
   return strcmp(run->engine, engine == LAB_LIBRARY ? "library" : "textbook") == 0;
 }
 
 static lab_times times_of(const lab_report *report, const lab_run *first, int engine) {
   moments seconds = {0}, norm_share = {0}, blas_share = {0};
   lab_times times = {.activation_bytes = -1};
-  for (int timing = 1; timing >= 0 && seconds.count == 0; timing--)
-    for (const lab_run *run = report->runs; run < report->runs + report->run_count; run++) {
-      if (run->timing != timing || run->diverged_step >= 0 || !lab_same_kind(run, first) || !is_engine(run, engine))
-        continue;
-      observe(&seconds, run->seconds_per_1000);
-      observe(&norm_share, run->norm_share);
-      observe(&blas_share, run->blas_share);
-      times.activation_bytes = run->activation_bytes;
-    }
+  /* Times of different contests are not compared: where there are runs for time alone, they alone count. */
+  int timed = 0;
+  for (const lab_run *run = report->runs; run < report->runs + report->run_count; run++)
+    timed |= run->timing && strcmp(run->family, first->family) == 0;
+  for (const lab_run *run = report->runs; run < report->runs + report->run_count; run++) {
+    if (run->timing != timed || run->diverged_step >= 0 || !lab_same_kind(run, first) || !is_engine(run, engine))
+      continue;
+    observe(&seconds, run->seconds_per_1000);
+    observe(&norm_share, run->norm_share);
+    observe(&blas_share, run->blas_share);
+    times.activation_bytes = run->activation_bytes;
+  }
   times.seconds = mean_of(&seconds);
   times.seconds_sd = deviation_of(&seconds);
   times.norm_share = mean_of(&norm_share);

@@ -108,9 +108,9 @@ static void draw_ticks(lab_out *out, const axis *a, int is_y) {
   if (a->log) {
     int decades = (int)ceil(range), stride = decades > 6 ? (decades + 5) / 6 : 1;
     for (int power = (int)floor(a->low); power <= (int)ceil(a->high); power++)
-      for (int digit = 1; digit <= 5; digit += digit == 1 ? 1 : 3) {
+      for (int digit = 1; digit <= 9; digit++) {
         double value = digit * pow(10, power), v = log10(value);
-        int wanted = digit == 1 ? power % stride == 0 : range < 2.2;
+        int wanted = digit == 1 ? power % stride == 0 : range < 0.9 || (range < 2.2 && (digit == 2 || digit == 5));
         if (wanted && v >= a->low - 1e-9 && v <= a->high + 1e-9) draw_tick(out, a, is_y, value);
       }
     return;

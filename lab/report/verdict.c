@@ -19,11 +19,12 @@ static void add_name(char *list, const char *name) {
 
 /* ---- quality ---- */
 
-typedef enum outcome { UNKNOWN, BETTER, ALIKE, WORSE, OUTCOMES } outcome;
+typedef enum outcome { UNKNOWN, BETTER, ALIKE, WORSE, AT_CHANCE, OUTCOMES } outcome;
 
 static outcome compare_quality(const lab_summary *a, const lab_summary *b) {
   if (!a || !b || !isfinite(a->quality_sd) || !isfinite(b->quality_sd)) return UNKNOWN;
   double more = a->quality - b->quality;
+  if (a->at_chance || b->at_chance) return a->at_chance && !b->at_chance ? WORSE : AT_CHANCE;
   if (fabs(more) <= a->quality_sd + b->quality_sd) return ALIKE;
   return (more > 0) == a->first->higher_is_better ? BETTER : WORSE;
 }
@@ -39,8 +40,8 @@ static int64_t fewest_runs(const lab_group *groups, int64_t count) {
 /* "within the spread of LayerNorm's in a, b, better in c"; returns 0 if nothing can be said. */
 static int quality_part(const lab_group *groups, int64_t count, const char *norm, char *text, size_t size) {
   static const char *const words[OUTCOMES] = {NULL, "better than LayerNorm's in", "within the spread of LayerNorm's in",
-                                              "worse than LayerNorm's in"};
-  static const outcome order[] = {ALIKE, BETTER, WORSE};
+                                              "worse than LayerNorm's in", "not to be judged (one is at chance) in"};
+  static const outcome order[] = {ALIKE, BETTER, WORSE, AT_CHANCE};
   char names[OUTCOMES][MOST_NAMES] = {""};
   size_t used = 0;
   text[0] = 0;
@@ -138,7 +139,7 @@ static void say_without(const lab_group *groups, int64_t count, lab_out *out) {
     else if (o == WORSE)
       snprintf(worse + used, sizeof worse - used, "%s%s reaches %.1f %s where RMSNorm reaches %.1f", used ? ", " : "",
                groups[i].first->family, none->quality, groups[i].first->metric, rms->quality);
-    else if (o != UNKNOWN)
+    else if (o == ALIKE || o == BETTER)
       add_name(alike, groups[i].first->family);
   }
   if (!alike[0] && !worse[0]) return;

@@ -18,9 +18,9 @@ static lab_error error;
 static lab_report made_up(void) {
   static const char *const families[] = {"rnnsearch", "transformer"}, *const norms[] = {"none", "layer", "rms", "prms"};
   static const double seconds[] = {8, 20, 16, 15};
-  char *arguments[] = {"rmsnorm", "lab", "--data", "a \"b\" <c>"};
+  char *arguments[] = {"lab", "--data", "a \"b\" <c>"};
   lab_report report = {0};
-  lab_report_environment(&report, "a <CPU>", 4, arguments, 2);
+  lab_report_environment(&report, "a <CPU>", 3, arguments, 2);
   for (int f = 0; f < 2; f++)
     for (int n = 0; n < 4; n++)
       for (int seed = 1; seed <= 3; seed++) {
@@ -53,8 +53,8 @@ static lab_report made_up(void) {
       }
   static const double unfused[] = {0, 40, 30, 28};
   for (int f = 0; f < 2; f++)
-    for (int n = 1; n < 4; n++)
-      for (int textbook = 0; textbook < 2; textbook++) {
+    for (int n = f; n < 4; n++)
+      for (int textbook = 0; textbook < 1 + (n > 0); textbook++) {
         lab_run run = lab_run_start(families[f], norms[n], textbook ? "textbook" : "library");
         if (n == 3) run.p = 0.0625;
         run.timing = 1;
@@ -203,9 +203,9 @@ static void files(void) {
     const char *end = json_value(json);
     T_CHECK(end && !*skip(end));
     T_CHECK(lab_is_text(json, (int64_t)strlen(json)) && lab_is_text(html, (int64_t)strlen(html)));
-    T_EQ_INT(24 + 12, occurrences(json, "\"curve\""));
+    T_EQ_INT(24 + 13, occurrences(json, "\"curve\""));
     T_CHECK(strstr(json, "\"verdict\"") && strstr(json, "\"settings\": \"batch 64 <small>\""));
-    T_EQ_INT(1 + 24 + 12, occurrences(runs, "\n"));
+    T_EQ_INT(1 + 24 + 13, occurrences(runs, "\n"));
     T_EQ_INT(1 + 21 * 300 + 3 * 40, occurrences(curves, "\n"));
     T_CHECK(strstr(runs, "\"synthetic, \"\"quoted\"\" & <odd>") != NULL);
     T_EQ_INT(2, occurrences(html, "<table class='results quality'>"));
@@ -272,6 +272,7 @@ static const char *verdict_of(const double *middle, double half, int seeds, int 
       snprintf(run.metric, sizeof run.metric, "BLEU");
       run.higher_is_better = 1;
       run.quality = middle[n] + (seed ? half : -half);
+      run.chance = 0;
       run.seconds_per_1000 = seconds[n];
       if (n == 0 && diverged_without) run.diverged_step = 7;
       lab_report_add_run(&report, &run, NULL, 0);
@@ -302,6 +303,9 @@ static void verdict(void) {
   T_CHECK(strstr(text, "RMSNorm's is better than LayerNorm's in rnnsearch, and so is pRMSNorm's."));
   text = verdict_of(alike, 1, 2, 1);
   T_CHECK(strstr(text, "Without a norm: rnnsearch diverges in 2 of 2 runs."));
+  const double unlearned[] = {0.5, 0.5, 0.5, 0.5};
+  text = verdict_of(unlearned, 0.1, 2, 0);
+  T_CHECK(strstr(text, "RMSNorm's is not to be judged (one is at chance) in rnnsearch") && !strstr(text, "as well"));
   text = verdict_of(alike, 0, 1, 0);
   T_CHECK(strstr(text, "one seed, so no statement") && !strstr(text, "within the spread"));
   T_CHECK(strstr(text, "30.0, one seed"));
@@ -335,6 +339,29 @@ static void unwritable(void) {
   lab_report_free(&report);
 }
 
+/* One run that starts at 42 does not press the others flat: the axis ends a little above where most start. */
+static void outlier(void) {
+  static const char *const norms[] = {"none", "layer", "rms"};
+  lab_report report = {0};
+  for (int n = 0; n < 3; n++) {
+    lab_point curve[50];
+    lab_run run = lab_run_start("lm", norms[n], "library");
+    for (int i = 0; i < 50; i++)
+      curve[i] = (lab_point){i + 1, i, n == 0 && i == 0 ? 42 : 6 * exp(-i / 20.0)};
+    lab_report_add_run(&report, &run, curve, 50);
+  }
+  T_EQ_INT(0, lab_report_write(&report, temp_path("outlier"), &error));
+  char *html = read_all(temp_path("outlier/report.html"));
+  if (T_CHECK(html != NULL)) {
+    double highest = 0;
+    for (const char *at = html; (at = strstr(at, "<text class='y' x='46'")); at++)
+      highest = fmax(highest, strtod(strchr(at, '>') + 1, NULL));
+    T_CHECK(highest >= 5 && highest <= 8);
+  }
+  free(html);
+  lab_report_free(&report);
+}
+
 static const t_case cases[] = {{"json_reader", json_reader},
                                {"sums", sums},
                                {"paper", paper},
@@ -343,7 +370,8 @@ static const t_case cases[] = {{"json_reader", json_reader},
                                {"printing", printing},
                                {"unwritable", unwritable},
                                {"verdict", verdict},
-                               {"marks", marks}};
+                               {"marks", marks},
+                               {"outlier", outlier}};
 
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--demo") == 0) {
