@@ -22,7 +22,7 @@ work=$(cd "$work" && pwd)
 tree=$work/tree
 rm -rf "$tree" "$work/obj"
 mkdir -p "$tree" "$work/obj"
-cp -r "$source/include" "$source/src" "$source/tests" "$tree"
+cp -r "$source/include" "$source/src" "$source/tests" "$source/verify" "$tree"
 
 cc=${CC:-gcc}
 # Without forced inlining the templates compile in a second or two; the results are the same.
@@ -87,6 +87,8 @@ programs=(
   "arguments tests/unit/arguments.c tests/unit/world.c"
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
+  "sized tests/unit/sized.c tests/unit/world.c"
+  "plain tests/unit/plain.c"
   "basics tests/unit/basics.c"
   "environment tests/unit/environment.c"
   "digests tests/golden/digests.c"

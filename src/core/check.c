@@ -320,7 +320,7 @@ int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
 }
 
 /* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest. */
-static void fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
+void rms_fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
   rms_dtype dtype = (rms_dtype)args->x.dtype;
   job->lay.indices = NULL;
   job->lay.offset = 0;
@@ -335,7 +335,7 @@ static void fill_plain_forward(const rms_spec *spec, const rms_forward_args *arg
   job->rstd = job->mean = NULL;
   job->stats_in = NULL;
   job->stats_out = NULL;
-  job->fetch_ahead = job->in_groups = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   job->lay.inner = job->lay.groups = 1;
   job->lay.width = job->lay.k = spec->cols;
   job->lay.eps = spec->eps;
@@ -369,11 +369,6 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   shape n;
   types t;
   int64_t weights;
-  if (!flags && rms_check_plain_forward(spec, args)) {
-    fill_plain_forward(spec, args, job);
-    *segments = args->outer;
-    return RMS_OK;
-  }
   bool stats = flags & RMS_CHECK_STATS;
   const rms_const_view y = stats ? nothing : seen(&args->y);
   const rms_const_view residual_out = stats ? nothing : seen(&args->residual_out);
@@ -416,7 +411,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->mean = args->mean;
   job->stats_in = stats_in;
   job->stats_out = stats_out;
-  job->fetch_ahead = job->in_groups = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   return RMS_OK;
 }
 
@@ -517,6 +512,11 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->sums_in = sums_in;
   job->sums_out = sums_out;
   job->pitch = 0;
-  job->fetch_ahead = job->in_groups = job->stream_dx = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = false;
   return RMS_OK;
+}
+
+rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {
+  if (!args->workspace || (uintptr_t)args->workspace % 64) return RMS_E_WORKSPACE;
+  return args->workspace_bytes >= (size_t)bytes ? RMS_OK : RMS_E_WORKSPACE;
 }

@@ -30,7 +30,7 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic) {
   if (segments * traffic <= rms_stream_threshold()) return;
   job->fetch_ahead = true;
-  job->in_groups = rms_drops_prefetches();
+  job->large_batches = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;
@@ -44,8 +44,14 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
                           rms_stat *stats_out, const rms_executor *executor) {
   forward_run r;
   int64_t segments;
-  rms_status status = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
-  if (!status) status = rms_check_executor(executor);
+  rms_status status = rms_check_executor(executor);
+  if (!flags && rms_check_plain_forward(spec, args)) {
+    rms_fill_plain_forward(spec, args, &r.job);
+    segments = args->outer;
+  } else {
+    rms_status refused = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
+    if (refused) return refused;
+  }
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
