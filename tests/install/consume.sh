@@ -104,7 +104,7 @@ pkgconfig-static)
   run
   ;;
 package-shared)
-  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_WANTED=0.1 -DRMSNORM_TARGET=rmsnorm::rmsnorm
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_WANTED=0.2 -DRMSNORM_TARGET=rmsnorm::rmsnorm
   expect_shared
   run
   ;;
