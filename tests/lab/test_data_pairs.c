@@ -2,7 +2,7 @@
  *
  * Sentence pairs: text files, catalogues, cleaning, the split.
  */
-#include "data_pairs.h"
+#include "data/pairs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
