@@ -27,6 +27,7 @@ typedef struct apply_job {
   npy_array x, weight, bias, residual, dy, dresidual;        /* inputs; data = NULL: not given   */
   npy_array y, residual_out, rstd, mean, dx, dweight, dbias; /* outputs; data = NULL: not wanted */
   rms_spec spec;
+  rms_dtype dtype, weight_dtype, residual_dtype; /* of the data, of weight and bias, of the residual stream */
   int64_t outer, inner;
   void *workspace;
   size_t workspace_bytes;
@@ -161,11 +162,11 @@ static int check_params(apply_job *job, const char *path, const npy_array *array
     return cli_error(path, "its shape is %s: not the last axis, nor the last two, of %s %s", shape, job->options->input,
                      wanted);
   }
-  if (array->dtype != job->spec.dtype && array->dtype != RMS_F32)
-    return cli_error(path, "its type is %s, it must be %s%s", vf_dtype_name(array->dtype),
-                     vf_dtype_name(job->spec.dtype), job->spec.dtype == RMS_F32 ? "" : " or f32");
+  if (array->dtype != job->dtype && array->dtype != RMS_F32)
+    return cli_error(path, "its type is %s, it must be %s%s", vf_dtype_name(array->dtype), vf_dtype_name(job->dtype),
+                     job->dtype == RMS_F32 ? "" : " or f32");
   job->spec.weight_per_inner = per_head;
-  job->spec.weight_dtype = array->dtype;
+  job->weight_dtype = array->dtype;
   return CLI_OK;
 }
 
@@ -202,25 +203,51 @@ static int check_inputs(apply_job *job) {
   if (type != RMS_F64 && fabs(spec->weight_offset) > (double)FLT_MAX)
     return cli_error("--weight-offset", "%g is beyond f32, in which %s data are computed", spec->weight_offset,
                      vf_dtype_name(type));
-  spec->dtype = spec->weight_dtype = spec->residual_dtype = type;
+  job->dtype = job->weight_dtype = job->residual_dtype = type;
   if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;
-  if (o->residual) spec->residual_dtype = job->residual.dtype;
+  if (o->residual) job->residual_dtype = job->residual.dtype;
   if (o->dy && check_tensor(job, o->input, &job->x, type, wide) != CLI_OK) return CLI_BAD;
-  if (o->dy && job->x.dtype != type) spec->residual_dtype = wide;
-  rms_dtype sum_type = spec->residual_dtype;
+  if (o->dy && job->x.dtype != type) job->residual_dtype = wide;
+  rms_dtype sum_type = job->residual_dtype;
   if (check_tensor(job, o->dresidual, &job->dresidual, sum_type, job->x.dtype == type ? wide : sum_type) != CLI_OK)
     return CLI_BAD;
-  if (o->dresidual) spec->residual_dtype = job->dresidual.dtype;
+  if (o->dresidual) job->residual_dtype = job->dresidual.dtype;
   if (check_params(job, o->weight, &job->weight) != CLI_OK) return CLI_BAD;
   if (check_params(job, o->bias, &job->bias) != CLI_OK) return CLI_BAD;
   if (o->weight && o->bias && (job->weight.dtype != job->bias.dtype || !same_shape(&job->weight, &job->bias)))
     return cli_error(o->bias, "its type or shape is not that of %s", o->weight);
-  spec->grad_dtype = spec->weight_dtype;
   job->inner = spec->weight_per_inner ? job->x.shape[job->x.dims - 2] : 1;
   job->outer = job->inner > 0 ? job->x.count / spec->cols / job->inner : 0;
   if (job->inner == 0) job->inner = 1;
   return CLI_OK;
+}
+
+/* ---- Arguments of the library ---- */
+
+static rms_const_view input(const npy_array *array) {
+  return (rms_const_view){.data = array->data, .dtype = (int32_t)array->dtype};
+}
+
+static rms_view output(const npy_array *array) {
+  return (rms_view){.data = array->data, .dtype = (int32_t)array->dtype};
+}
+
+static rms_backward_args backward_args(const apply_job *job) {
+  return (rms_backward_args){.outer = job->outer,
+                             .inner = job->inner,
+                             .dy = input(&job->dy),
+                             .x = input(&job->x),
+                             .dresidual = input(&job->dresidual),
+                             .weight = job->weight.data,
+                             .dx = output(&job->dx),
+                             .dweight = job->dweight.data,
+                             .dbias = job->dbias.data,
+                             .workspace = job->workspace,
+                             .workspace_bytes = job->workspace_bytes,
+                             .weight_dtype = (int32_t)job->weight_dtype,
+                             .dweight_dtype = (int32_t)job->weight_dtype,
+                             .dbias_dtype = (int32_t)job->weight_dtype};
 }
 
 /* ---- Outputs ---- */
@@ -228,7 +255,7 @@ static int check_inputs(apply_job *job) {
 static int create_outputs(apply_job *job) {
   const apply_options *o = job->options;
   const npy_array *x = &job->x;
-  rms_dtype type = job->spec.dtype, stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
+  rms_dtype type = job->dtype, stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
   int64_t stat_shape[NPY_DIMS_MAX];
   int stat_dims = x->dims - 1, param_dims = job->spec.weight_per_inner ? 2 : 1;
   const int64_t *param_shape = x->shape + x->dims - param_dims;
@@ -236,13 +263,14 @@ static int create_outputs(apply_job *job) {
   if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
   if (o->output) failed |= npy_create(o->dy ? &job->dx : &job->y, type, x->dims, x->shape);
-  if (o->residual_out) failed |= npy_create(&job->residual_out, job->spec.residual_dtype, x->dims, x->shape);
+  if (o->residual_out) failed |= npy_create(&job->residual_out, job->residual_dtype, x->dims, x->shape);
   if (o->rstd) failed |= npy_create(&job->rstd, stat_type, stat_dims, stat_shape);
   if (o->mean) failed |= npy_create(&job->mean, stat_type, stat_dims, stat_shape);
-  if (o->dweight) failed |= npy_create(&job->dweight, job->spec.grad_dtype, param_dims, param_shape);
-  if (o->dbias) failed |= npy_create(&job->dbias, job->spec.grad_dtype, param_dims, param_shape);
-  if (o->dweight || o->dbias) {
-    job->workspace_bytes = rms_backward_workspace(&job->spec, job->outer, job->inner);
+  if (o->dweight) failed |= npy_create(&job->dweight, job->weight_dtype, param_dims, param_shape);
+  if (o->dbias) failed |= npy_create(&job->dbias, job->weight_dtype, param_dims, param_shape);
+  if (!failed && (o->dweight || o->dbias)) {
+    const rms_backward_args args = backward_args(job);
+    job->workspace_bytes = rms_backward_workspace(&job->spec, &args);
     job->workspace = aligned_alloc(64, (job->workspace_bytes + 63) / 64 * 64);
     failed |= !job->workspace;
   }
@@ -270,30 +298,21 @@ static int write_outputs(const apply_job *job) {
 static rms_status run_forward(const apply_job *job, const rms_executor *executor) {
   const rms_forward_args args = {.outer = job->outer,
                                  .inner = job->inner,
-                                 .x = {.data = job->x.data},
-                                 .residual = {.data = job->residual.data},
+                                 .x = input(&job->x),
+                                 .residual = input(&job->residual),
                                  .weight = job->weight.data,
                                  .bias = job->bias.data,
-                                 .y = {.data = job->y.data},
-                                 .residual_out = {.data = job->residual_out.data},
+                                 .y = output(&job->y),
+                                 .residual_out = output(&job->residual_out),
                                  .rstd = job->rstd.data,
-                                 .mean = job->mean.data};
+                                 .mean = job->mean.data,
+                                 .weight_dtype = (int32_t)job->weight_dtype,
+                                 .bias_dtype = (int32_t)job->weight_dtype};
   return rms_forward(&job->spec, &args, executor);
 }
 
 static rms_status run_backward(const apply_job *job, const rms_executor *executor) {
-  const rms_backward_args args = {.outer = job->outer,
-                                  .inner = job->inner,
-                                  .dy = {.data = job->dy.data},
-                                  .x = {.data = job->x.data},
-                                  .x_is_sum = job->x.dtype != job->spec.dtype,
-                                  .dresidual = {.data = job->dresidual.data},
-                                  .weight = job->weight.data,
-                                  .dx = {.data = job->dx.data},
-                                  .dweight = job->dweight.data,
-                                  .dbias = job->dbias.data,
-                                  .workspace = job->workspace,
-                                  .workspace_bytes = job->workspace_bytes};
+  const rms_backward_args args = backward_args(job);
   return rms_backward(&job->spec, &args, executor);
 }
 

@@ -104,7 +104,7 @@ static void run_template(check *c, const vf_template *t, int full, cell *row) {
     for (int dtype = 0; dtype < DTYPES; dtype++)
       for (int s = 0; s < size_count; s++) {
         vf_problem problem;
-        if (!vf_suite_problem(t, (rms_dtype)dtype, sizes[s], &problem)) continue;
+        if (!vf_suite_problem(t, (rms_dtype)(RMS_F32 + dtype), sizes[s], &problem)) continue;
         strcpy(problem.isa, c->isas[isa]);
         run_one(c, &problem, &row[dtype]);
       }
@@ -133,7 +133,7 @@ static void print_heading(const check *c) {
   }
   printf("Largest error in ulp, and as a share of its bound:\n%-29s", "");
   for (int i = 0; i < DTYPES; i++)
-    printf("  %14s ", vf_dtype_name((rms_dtype)i));
+    printf("  %14s ", vf_dtype_name((rms_dtype)(RMS_F32 + i)));
   putchar('\n');
 }
 
@@ -198,7 +198,7 @@ static void check_suite(check *c, int full, int json, int quiet) {
       print_cell(row);
     }
     for (int dtype = 0; json && dtype < DTYPES; dtype++)
-      print_json_cell(&first, operation, (rms_dtype)dtype, &row[dtype]);
+      print_json_cell(&first, operation, (rms_dtype)(RMS_F32 + dtype), &row[dtype]);
   }
 }
 

@@ -54,6 +54,8 @@ static const char *type_text(rms_dtype dtype) {
     return "<f2";
   case RMS_BF16:
     return "<V2";
+  case RMS_AS_X:
+    break;
   }
   return "";
 }

@@ -59,14 +59,8 @@ int main(void) {
   fill(x, weight);
   plain_llama(plain, x, weight);
 
-  rms_spec spec = {.cols = COLS,
-                   .eps = (double)EPS,
-                   .rounding = RMS_ROUND_BEFORE_WEIGHT,
-                   .dtype = RMS_BF16,
-                   .weight_dtype = RMS_BF16,
-                   .residual_dtype = RMS_BF16,
-                   .grad_dtype = RMS_BF16};
-  rms_forward_args args = {.outer = ROWS, .x = {.data = x}, .weight = weight, .y = {.data = llama}};
+  rms_spec spec = {.cols = COLS, .eps = (double)EPS, .rounding = RMS_ROUND_BEFORE_WEIGHT};
+  rms_forward_args args = {.outer = ROWS, .x = {x, RMS_BF16}, .weight = weight, .y = {.data = llama}};
   rms_status status = rms_forward(&spec, &args, NULL);
   spec.rounding = RMS_ROUND_AFTER_WEIGHT;
   args.y.data = torch;

@@ -50,7 +50,7 @@ static int misses(void) {
 int main(void) {
   fill();
   rms_spec spec = {.kind = RMS_KIND_LAYER, .cols = COLS, .eps = EPS};
-  rms_forward_args args = {.outer = ROWS, .x = {.data = x}, .weight = weight, .bias = bias, .y = {.data = one}};
+  rms_forward_args args = {.outer = ROWS, .x = {x, RMS_F32}, .weight = weight, .bias = bias, .y = {.data = one}};
   rms_status status = rms_forward(&spec, &args, NULL);
 
   const rms_executor threads = rms_openmp_executor(0);

@@ -33,7 +33,7 @@ static rms_status normalise(int first, int heads, const float *weight, int weigh
   rms_forward_args args = {
       .outer = TOKENS,
       .inner = heads,
-      .x = {.data = &qkv[0][first][0], .outer_stride = token_stride},
+      .x = {.data = &qkv[0][first][0], .dtype = RMS_F32, .outer_stride = token_stride},
       .y = {.data = &qkv[0][first][0], .outer_stride = token_stride},
       .weight = weight,
   };

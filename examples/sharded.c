@@ -45,12 +45,12 @@ static void reduce(size_t offset, int count) {
 }
 
 static rms_forward_args forward_args(rank *r) {
-  return (rms_forward_args){.outer = ROWS, .x = {.data = r->x}, .weight = r->weight, .y = {.data = r->y}};
+  return (rms_forward_args){.outer = ROWS, .x = {r->x, RMS_F32}, .weight = r->weight, .y = {.data = r->y}};
 }
 
 static rms_backward_args backward_args(rank *r) {
   return (rms_backward_args){
-      .outer = ROWS, .dy = {.data = r->dy}, .x = {.data = r->x}, .weight = r->weight, .dx = {.data = r->dx}};
+      .outer = ROWS, .dy = {.data = r->dy}, .x = {r->x, RMS_F32}, .weight = r->weight, .dx = {.data = r->dx}};
 }
 
 static rms_status forward(void) {

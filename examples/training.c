@@ -76,7 +76,7 @@ int main(void) {
   fill();
   rms_spec spec = {.cols = COLS, .eps = EPS};
   rms_forward_args forward = {.outer = ROWS,
-                              .x = {.data = x},
+                              .x = {x, RMS_F32},
                               .residual = {.data = residual},
                               .weight = weight,
                               .y = {.data = y},
@@ -84,15 +84,14 @@ int main(void) {
                               .rstd = rstd};
   rms_backward_args backward = {.outer = ROWS,
                                 .dy = {.data = dy},
-                                .x = {.data = sum},
-                                .x_is_sum = 1,
+                                .x = {sum, RMS_F32},
                                 .weight = weight,
                                 .rstd = rstd,
                                 .dx = {.data = dx},
                                 .dweight = dweight};
 
   /* Asked for once, used in every step: the library itself allocates nothing. */
-  backward.workspace_bytes = rms_backward_workspace(&spec, ROWS, 1);
+  backward.workspace_bytes = rms_backward_workspace(&spec, &backward);
   backward.workspace = aligned_alloc(64, (backward.workspace_bytes + 63) / 64 * 64);
   rms_pool *pool = NULL;
   rms_status status = backward.workspace ? rms_pool_create(&pool, 2) : RMS_E_MEMORY;

@@ -11,9 +11,11 @@
  *   5. the split operations      rms_stats, rms_apply, ... for rows that are spread over machines
  *   6. threads                   rms_executor, rms_pool (and rmsnorm_openmp.h)
  *   7. instruction sets          rms_isa_*
+ *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
  *
- * The library allocates nothing (but rms_pool_create), starts no thread of its own accord, takes no lock and keeps no
- * state but the choice of instruction set. Every function may be called from any thread at any time.
+ * The library allocates nothing (but rms_pool_create), starts no thread of its own accord, takes no lock (but in a pool)
+ * and keeps no state but the choice of instruction set and the streaming threshold. Every function may be called from any
+ * thread at any time.
  *
  * Every argument is checked before the first byte is written: a call that returns anything but RMS_OK has changed nothing.
  *
@@ -28,10 +30,12 @@
 #include <stdint.h>
 
 #define RMSNORM_VERSION_MAJOR 0
-#define RMSNORM_VERSION_MINOR 1
+#define RMSNORM_VERSION_MINOR 2
 #define RMSNORM_VERSION_PATCH 0
 
-#if defined(RMSNORM_BUILD) && defined(__GNUC__)
+#if defined(RMSNORM_BUILD) && defined(_WIN32)
+#define RMS_API __declspec(dllexport)
+#elif defined(RMSNORM_BUILD) && defined(__GNUC__)
 #define RMS_API __attribute__((visibility("default")))
 #else
 #define RMS_API
@@ -62,12 +66,16 @@ extern "C" {
   X(RMS_E_ISA, 14, "unknown instruction set, or one that this CPU or this build cannot run")                            \
   X(RMS_E_UNSUPPORTED, 15, "not supported by this function")                                                            \
   X(RMS_E_MEMORY, 16, "out of memory or threads")                                                                       \
-  X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")
+  X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")                                   \
+  X(RMS_E_VERSION, 18, "a struct is longer than this library knows and uses a field that it lacks")                     \
+  X(RMS_E_ENVIRONMENT, 19, "RMSNORM_STREAM_BYTES is not a whole number of bytes")                                       \
+  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats or sums is not aligned to the size of its numbers")
 
 typedef enum rms_status {
 #define RMS_STATUS_ENUM(name, number, message) name = number,
   RMS_STATUS_LIST(RMS_STATUS_ENUM)
 #undef RMS_STATUS_ENUM
+  RMS_STATUS_END = 21 /* no status: one more than the last number of this header */
 } rms_status;
 
 /* A sentence for a status; never NULL. */
@@ -84,7 +92,9 @@ RMS_API rms_status rms_norm_f32(float *y, const float *x, const float *weight, i
 
 /* ---- 2. What to compute ---- */
 
-typedef enum rms_dtype { RMS_F32 = 0, RMS_F64 = 1, RMS_BF16 = 2, RMS_F16 = 3 } rms_dtype;
+/* The type of a tensor's elements. Each tensor of a call says its own; RMS_AS_X, which is what a field left at zero says,
+ * means the type of x, and x must say its own. The data type T of a call is the type of x; in a backward it is that of dy. */
+typedef enum rms_dtype { RMS_AS_X = 0, RMS_F32 = 1, RMS_F64 = 2, RMS_BF16 = 3, RMS_F16 = 4 } rms_dtype;
 
 /* Bytes of one element: 4, 8, 2, 2; 0 for anything else. */
 RMS_API size_t rms_dtype_size(rms_dtype dtype);
@@ -118,20 +128,16 @@ typedef enum rms_rounding {
  * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a row that equals its mean) gives r = 0: h = 0,
  * dx = 0. */
 typedef struct rms_spec {
-  int64_t cols;            /* elements of a row; at least 1                                                               */
-  double eps;              /* at least 0; there is no default, 1e-5 and 1e-6 are usual                                    */
-  int64_t partial;         /* pRMSNorm: the first `partial` elements enter the statistic; 0: all. RMS_KIND_RMS only       */
-  const int64_t *indices;  /* with partial > 0: these `partial` elements instead, strictly ascending; or NULL             */
-  int64_t groups;          /* 0 or 1: the row is one group                                                                */
-  double weight_offset;    /* 0, or 1 as in Gemma                                                                         */
-  rms_kind kind;
-  rms_eps_place eps_place;
-  rms_rounding rounding;
-  rms_dtype dtype;          /* x, y, dy, dx                                                                               */
-  rms_dtype weight_dtype;   /* weight, bias: the data type or RMS_F32                                                     */
-  rms_dtype residual_dtype; /* residual, residual_out, dresidual...: the data type, or RMS_F32 with bf16 and f16 data     */
-  rms_dtype grad_dtype;     /* dweight, dbias: the data type, the weight type or RMS_F32                                  */
-  int weight_per_inner;     /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
+  int64_t cols;             /* elements of a row; at least 1                                                              */
+  double eps;               /* at least 0; there is no default, 1e-5 and 1e-6 are usual                                   */
+  int64_t partial;          /* pRMSNorm: the first `partial` elements enter the statistic; 0: all. RMS_KIND_RMS only      */
+  const int64_t *indices;   /* with partial > 0: these `partial` elements instead, strictly ascending; or NULL            */
+  int64_t groups;           /* 0 or 1: the row is one group                                                               */
+  double weight_offset;     /* 0, or 1 as in Gemma                                                                        */
+  int32_t kind;             /* rms_kind                                                                                   */
+  int32_t eps_place;        /* rms_eps_place                                                                              */
+  int32_t rounding;         /* rms_rounding                                                                               */
+  int32_t weight_per_inner; /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.
@@ -142,48 +148,64 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
 
 /* outer x inner rows; row (i, h) starts at element i*outer_stride + h*inner_stride and its elements are contiguous.
  * A stride of 0 means dense: inner_stride = cols, outer_stride = inner * inner_stride. Any byte alignment works.
+ * A view with data = NULL is absent, whatever its other fields say.
+ * Dense rows of bf16 need no more than {x, RMS_BF16}.
  * Example: the keys of a fused qkv tensor [tokens][heads + 2*kv_heads][head_dim]:
  *   outer = tokens, inner = kv_heads, data = qkv + heads*head_dim, outer_stride = (heads + 2*kv_heads)*head_dim. */
 typedef struct rms_view {
   void *data;
+  int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */
+  int32_t reserved; /* 0; anything else is RMS_E_VERSION                                                                  */
   int64_t outer_stride, inner_stride;
+  int64_t col_stride; /* 0 or 1: the elements of a row are contiguous. Anything else is RMS_E_UNSUPPORTED in this version */
 } rms_view;
 
 typedef struct rms_const_view {
   const void *data;
-  int64_t outer_stride, inner_stride;
+  int32_t dtype, reserved;
+  int64_t outer_stride, inner_stride, col_stride;
 } rms_const_view;
 
-/* Statistics (rstd, mean) are dense arrays, one value per outer, inner, group in that order; float, or double for f64 data.
- * A view with data = NULL is absent. */
+/* Types of a forward: T is the type of x. y: T. residual, residual_out: both T, or both f32 with bf16 and f16 data.
+ * weight, bias: both T or both f32. Other combinations are RMS_E_DTYPE.
+ *
+ * Statistics (rstd, mean) are dense arrays, one value per outer, inner, group in that order; float, or double for f64 data,
+ * aligned as such. */
 typedef struct rms_forward_args {
   int64_t outer;             /* 0 rows is a success that writes nothing                                                   */
   int64_t inner;             /* 0 means 1                                                                                 */
   rms_const_view x;
-  rms_const_view residual;   /* optional: s = R(x + residual) is normalised instead of x; R: rounding to residual_dtype   */
-  const void *weight, *bias; /* optional                                                                                  */
+  rms_const_view residual;   /* optional: s = R(x + residual) is normalised instead of x; R: rounding to residual's type  */
+  const void *weight, *bias; /* optional, dense                                                                           */
   rms_view y;
   rms_view residual_out;     /* optional, with residual: s                                                                */
   void *rstd, *mean;         /* optional: r and (LayerNorm) the mean, for the backward                                    */
+  int32_t weight_dtype, bias_dtype;
 } rms_forward_args;
 
 /* Which gradients are added to instead of set. */
 enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS = 4 };
 
+/* Types of a backward: T is the type of dy. x: T, or f32 with bf16 and f16 data: a residual sum that was kept in f32.
+ * dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
+ * dbias: T or f32 each. Other combinations are RMS_E_DTYPE.
+ * Where x and dy differ in type, "as x" is no answer: every tensor that is given must then say its type, or the call is
+ * RMS_E_DTYPE. */
 typedef struct rms_backward_args {
   int64_t outer, inner;
   rms_const_view dy;
-  rms_const_view x;          /* what was normalised: the forward's x, or its residual_out with x_is_sum = 1               */
-  int x_is_sum;              /* 1: x has residual_dtype                                                                   */
-  int accumulate;            /* RMS_ACCUMULATE_... flags                                                                  */
+  rms_const_view x;          /* what was normalised: the forward's x, or its residual_out                                 */
   rms_const_view dresidual;  /* optional: gradient that reaches the residual sum from elsewhere; added to dx              */
   const void *weight;        /* as in the forward                                                                         */
   const void *rstd, *mean;   /* optional: as the forward wrote them (LayerNorm: both or neither); NULL: computed again    */
-  rms_view dx;               /* optional: gradient of x, in dtype                                                         */
-  rms_view dresidual_out;    /* optional: the same gradient, in residual_dtype, for a wider residual stream               */
-  void *dweight, *dbias;     /* optional: sums over all rows (with weight_per_inner: over outer), in grad_dtype           */
+  rms_view dx;               /* optional: gradient of x, in T                                                             */
+  rms_view dresidual_out;    /* optional: the same gradient (with the old dx where it is added to), for a wider residual  */
+  void *dweight, *dbias;     /* optional: sums over all rows (with weight_per_inner: over outer), dense                   */
   void *workspace;           /* needed with dweight or dbias: rms_backward_workspace() bytes, 64-byte aligned             */
   size_t workspace_bytes;
+  int32_t weight_dtype;      /* without a weight it still says how products of dweight are rounded: see rms_backward      */
+  int32_t dweight_dtype, dbias_dtype;
+  int32_t accumulate;        /* RMS_ACCUMULATE_... flags                                                                  */
 } rms_backward_args;
 
 /* ---- 4. The operations ---- */
@@ -196,7 +218,7 @@ typedef struct rms_executor rms_executor;
  * overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching (q and k slices of one
  * tensor) are fine.
  * executor: NULL runs on the calling thread. */
-RMS_API rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor);
+static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor);
 
 /* With u = dy*g, k elements in the statistic, [j] = 1 where j is in the statistic:
  *   RMS:        dx_j = u_j*r - [j] x_j * (sum(u*x) * r^3) / k
@@ -204,18 +226,19 @@ RMS_API rms_status rms_forward(const rms_spec *spec, const rms_forward_args *arg
  *   dweight_j = sum over rows of dy_j*h_j        dbias_j = sum over rows of dy_j
  * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding.
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of
- * P(dy_j*T(h_j)), where P rounds to T if weight and data share the type and is exact f32 otherwise.
+ * P(dy_j*T(h_j)), where P rounds to T if weight_dtype is T and is exact f32 otherwise.
  *
  * dweight and dbias are summed in f32 blocks of at most 64 rows and in f64 beyond, in an order that depends on the shape
  * alone, and rounded once: their error does not grow with the number of rows.
  *
  * Aliasing: dx and dresidual_out may each be exactly dy, x or dresidual. Everything else as in rms_forward.
  * With zero rows dweight and dbias are set to zeros, or left alone when accumulating. */
-RMS_API rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor);
+static inline rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor);
 
-/* Bytes of workspace that rms_backward and rms_backward_apply need for dweight and dbias; bounded whatever `outer` is.
- * 0 for arguments that rms_backward would refuse. */
-RMS_API size_t rms_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner);
+/* Bytes of workspace that rms_backward and rms_backward_apply need for this call: 0 if it wants neither dweight nor dbias,
+ * or if they would refuse it. Bounded whatever `outer` is. Nothing is read or written through the pointers of args: they
+ * only say which tensors there are, may still point anywhere, and may overlap. */
+static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* ---- 5. The same in two halves, for rows that are sharded over machines ---- */
 
@@ -225,7 +248,9 @@ RMS_API size_t rms_backward_workspace(const rms_spec *spec, int64_t outer, int64
  * arrays and fold them in rank order with rms_stats_merge (which serves RMS as well). Backward:
  *   rms_backward_stats(local, reduced stats) -> add field by field -> rms_backward_apply(local, reduced, reduced sums)
  * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the range
- * guard of the unsplit call: squares must stay inside the range of a double. */
+ * guard of the unsplit call: squares must stay inside the range of a double.
+ *
+ * Arrays of rms_stat and rms_grad_sum travel between machines and libraries: these two structs never change. */
 typedef struct rms_stat {
   double count; /* elements in the statistic                                              */
   double mean;  /* LayerNorm: their mean; RMS: 0                                          */
@@ -238,31 +263,31 @@ typedef struct rms_grad_sum {
 } rms_grad_sum;
 
 /* One rms_stat per outer, inner, group. Reads x and residual; writes stats alone. */
-RMS_API rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
-                             const rms_executor *executor);
+static inline rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
+                                   const rms_executor *executor);
 
 /* into[i] = the statistic of the union of into[i]'s and from[i]'s elements. */
-RMS_API rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from);
+static inline rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from);
 
 /* The second half of rms_forward: y, residual_out, rstd, mean. */
-RMS_API rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
-                             const rms_executor *executor);
+static inline rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                                   const rms_executor *executor);
 
 /* The sums of rms_backward; args->rstd and mean are ignored, `stats` is what rms_apply was given. */
-RMS_API rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                                      rms_grad_sum *sums, const rms_executor *executor);
+static inline rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                            rms_grad_sum *sums, const rms_executor *executor);
 
 /* The second half of rms_backward: dx, dresidual_out, dweight, dbias. */
-RMS_API rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                                      const rms_grad_sum *sums, const rms_executor *executor);
+static inline rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                            const rms_grad_sum *sums, const rms_executor *executor);
 
 /* ---- 6. Threads ---- */
 
-/* A parallel for of the caller's: run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order, and
+/* A parallel for of the caller's (a struct that never changes): run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order, and
  * returns when all are done. Calls too small to gain are run on the calling thread without it. */
 struct rms_executor {
   void *ctx;
-  int concurrency; /* how many tasks may run at once; at least 1 */
+  int32_t concurrency; /* how many tasks may run at once; at least 1 */
   void (*run)(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg);
 };
 
@@ -289,6 +314,78 @@ RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automat
  * or from the environment variable RMSNORM_STREAM_BYTES. 0 bypasses always, INT64_MAX never. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void);
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default */
+
+/* ---- 8. How the interface grows ---- */
+
+/* A program keeps working, not recompiled, with every later library of the same soname (the soname changes with the minor
+ * version before 1.0, with the major version after). A program that was compiled with a later header than the library's is
+ * served as long as it uses nothing that the library lacks, and gets RMS_E_VERSION otherwise.
+ *
+ * That is why rms_forward and the others are inline: what the library exports takes the size of each struct, as the
+ * caller's header knows it. Bindings to other languages call these, with the sizes of their own structs. A shorter struct
+ * is taken as if zeros followed it; a longer one must have nothing but zeros behind what the library knows.
+ *
+ * To add a field (this is for maintainers of the library):
+ *   - append it to rms_spec, rms_forward_args or rms_backward_args in whole multiples of 8 bytes, without padding, so that
+ *     zero means what the library did before; numbers have fixed-width types, modes are int32_t with a new enum;
+ *   - new enumerators and statuses get new numbers; numbers are never used again;
+ *   - never change the size or order of what is there. Views are parts of other structs: they have `reserved` and
+ *     `col_stride` for their future and do not grow. rms_stat, rms_grad_sum and rms_executor never change;
+ *   - the new size and offset go into the assertions of src/core/sized.c, and tests/abi has the new description. */
+RMS_API rms_status rms_forward_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                                     const rms_executor *executor);
+RMS_API rms_status rms_backward_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                      size_t args_size, const rms_executor *executor);
+RMS_API size_t rms_backward_workspace_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                            size_t args_size);
+RMS_API rms_status rms_stats_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                                   rms_stat *stats, const rms_executor *executor);
+RMS_API rms_status rms_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t count, rms_stat *into,
+                                         const rms_stat *from);
+RMS_API rms_status rms_apply_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                                   const rms_stat *stats, const rms_executor *executor);
+RMS_API rms_status rms_backward_stats_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                            size_t args_size, const rms_stat *stats, rms_grad_sum *sums,
+                                            const rms_executor *executor);
+RMS_API rms_status rms_backward_apply_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                            size_t args_size, const rms_stat *stats, const rms_grad_sum *sums,
+                                            const rms_executor *executor);
+
+static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor) {
+  return rms_forward_sized(spec, sizeof *spec, args, sizeof *args, executor);
+}
+
+static inline rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor) {
+  return rms_backward_sized(spec, sizeof *spec, args, sizeof *args, executor);
+}
+
+static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_backward_args *args) {
+  return rms_backward_workspace_sized(spec, sizeof *spec, args, sizeof *args);
+}
+
+static inline rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
+                                   const rms_executor *executor) {
+  return rms_stats_sized(spec, sizeof *spec, args, sizeof *args, stats, executor);
+}
+
+static inline rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from) {
+  return rms_stats_merge_sized(spec, sizeof *spec, count, into, from);
+}
+
+static inline rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                                   const rms_executor *executor) {
+  return rms_apply_sized(spec, sizeof *spec, args, sizeof *args, stats, executor);
+}
+
+static inline rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                            rms_grad_sum *sums, const rms_executor *executor) {
+  return rms_backward_stats_sized(spec, sizeof *spec, args, sizeof *args, stats, sums, executor);
+}
+
+static inline rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
+                                            const rms_grad_sum *sums, const rms_executor *executor) {
+  return rms_backward_apply_sized(spec, sizeof *spec, args, sizeof *args, stats, sums, executor);
+}
 
 #ifdef __cplusplus
 }

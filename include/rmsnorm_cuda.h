@@ -33,25 +33,85 @@ typedef struct CUstream_st *rms_cuda_stream;
 /* RMS_OK if the current device can run this library, RMS_E_DEVICE otherwise. */
 RMS_API rms_status rms_cuda_available(void);
 
-RMS_API rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream);
-RMS_API rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
+static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream);
+static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
 
-/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for dweight and
- * dbias on the current device. 0 for arguments that they would refuse, and without a device. */
-RMS_API size_t rms_cuda_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner);
+/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for this call on the
+ * current device; 0 if it wants neither dweight nor dbias, if they would refuse it, and without a device. Nothing is read
+ * or written through the pointers of args: they say which tensors there are and how they are aligned, no more. */
+static inline size_t rms_cuda_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles
  * (LayerNorm's statistics need rms_cuda_stats_merge instead). */
-RMS_API rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
-                                  rms_cuda_stream stream);
-RMS_API rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,
+static inline rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
                                         rms_cuda_stream stream);
-RMS_API rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
-                                  rms_cuda_stream stream);
-RMS_API rms_status rms_cuda_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                                           rms_grad_sum *sums, rms_cuda_stream stream);
-RMS_API rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                                           const rms_grad_sum *sums, rms_cuda_stream stream);
+static inline rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,
+                                              rms_cuda_stream stream);
+static inline rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                                        rms_cuda_stream stream);
+static inline rms_status rms_cuda_backward_stats(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, rms_grad_sum *sums, rms_cuda_stream stream);
+static inline rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, const rms_grad_sum *sums,
+                                                 rms_cuda_stream stream);
+
+/* What the library exports, with the sizes of the structs: rmsnorm.h, section 8. */
+RMS_API rms_status rms_cuda_forward_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
+                                          size_t args_size, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                           size_t args_size, rms_cuda_stream stream);
+RMS_API size_t rms_cuda_backward_workspace_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                                 size_t args_size);
+RMS_API rms_status rms_cuda_stats_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
+                                        size_t args_size, rms_stat *stats, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t count, rms_stat *into,
+                                              const rms_stat *from, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_apply_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
+                                        size_t args_size, const rms_stat *stats, rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward_stats_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                                 size_t args_size, const rms_stat *stats, rms_grad_sum *sums,
+                                                 rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_backward_apply_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                                 size_t args_size, const rms_stat *stats, const rms_grad_sum *sums,
+                                                 rms_cuda_stream stream);
+
+static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream) {
+  return rms_cuda_forward_sized(spec, sizeof *spec, args, sizeof *args, stream);
+}
+
+static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream) {
+  return rms_cuda_backward_sized(spec, sizeof *spec, args, sizeof *args, stream);
+}
+
+static inline size_t rms_cuda_backward_workspace(const rms_spec *spec, const rms_backward_args *args) {
+  return rms_cuda_backward_workspace_sized(spec, sizeof *spec, args, sizeof *args);
+}
+
+static inline rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
+                                        rms_cuda_stream stream) {
+  return rms_cuda_stats_sized(spec, sizeof *spec, args, sizeof *args, stats, stream);
+}
+
+static inline rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,
+                                              rms_cuda_stream stream) {
+  return rms_cuda_stats_merge_sized(spec, sizeof *spec, count, into, from, stream);
+}
+
+static inline rms_status rms_cuda_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
+                                        rms_cuda_stream stream) {
+  return rms_cuda_apply_sized(spec, sizeof *spec, args, sizeof *args, stats, stream);
+}
+
+static inline rms_status rms_cuda_backward_stats(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, rms_grad_sum *sums, rms_cuda_stream stream) {
+  return rms_cuda_backward_stats_sized(spec, sizeof *spec, args, sizeof *args, stats, sums, stream);
+}
+
+static inline rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, const rms_grad_sum *sums,
+                                                 rms_cuda_stream stream) {
+  return rms_cuda_backward_apply_sized(spec, sizeof *spec, args, sizeof *args, stats, sums, stream);
+}
 
 #ifdef __cplusplus
 }

@@ -83,8 +83,8 @@ static void library_forward(tape *t, channel_op *op) {
   if (op->config.kind == NORM_LAYER) op->mean = tape_keep(t, (size_t)op->planes * sizeof(real));
   for (int64_t i = 0; i < op->x->rows; i++) {
     rms_forward_args args = {.outer = op->channels,
-                             .x = {op->x->v + i * size, 0, 0},
-                             .y = {op->normed.v + i * size, 0, 0},
+                             .x = {op->x->v + i * size, REAL_DTYPE},
+                             .y = {.data = op->normed.v + i * size},
                              .rstd = op->rstd + i * op->channels,
                              .mean = op->mean == NULL ? NULL : op->mean + i * op->channels};
     norm_must(rms_forward(&op->spec, &args, NULL));
@@ -108,11 +108,11 @@ static void library_backward(channel_op *op) {
       op->gain->g[c] += dgain * factor;
     }
     rms_backward_args args = {.outer = op->channels,
-                              .dy = {op->y->g + i * size, 0, 0},
-                              .x = {op->x->v + i * size, 0, 0},
+                              .dy = {.data = op->y->g + i * size},
+                              .x = {op->x->v + i * size, REAL_DTYPE},
                               .rstd = op->rstd + i * op->channels,
                               .mean = op->mean == NULL ? NULL : op->mean + i * op->channels,
-                              .dx = {op->x->g + i * size, 0, 0}};
+                              .dx = {.data = op->x->g + i * size}};
     norm_must(rms_backward(&op->spec, &args, NULL));
   }
 }

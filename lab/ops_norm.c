@@ -47,13 +47,8 @@ static int64_t *spread_indices(tape *t, int64_t cols, int64_t count) {
 }
 
 rms_spec norm_spec(tape *t, const norm_config *config, int64_t cols) {
-  rms_spec spec = {.cols = cols,
-                   .eps = config->eps,
-                   .kind = config->kind == NORM_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS,
-                   .dtype = REAL_DTYPE,
-                   .weight_dtype = REAL_DTYPE,
-                   .residual_dtype = REAL_DTYPE,
-                   .grad_dtype = REAL_DTYPE};
+  rms_spec spec = {
+      .cols = cols, .eps = config->eps, .kind = config->kind == NORM_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS};
   if (config->kind == NORM_PRMS) {
     spec.partial = rms_partial_count(cols, config->p);
     if (config->spread) spec.indices = spread_indices(t, cols, spec.partial);
@@ -108,16 +103,16 @@ static void segment_forward(tape *t, norm_op *op, segment *s) {
     return;
   }
   rms_forward_args args = {.outer = op->x->rows,
-                           .x = {s->x->v, s->x->ld, 0},
+                           .x = {.data = s->x->v, .dtype = REAL_DTYPE, .outer_stride = s->x->ld},
                            .weight = s->weight,
                            .bias = row_part(op->bias, s->start),
-                           .y = {s->y->v, s->y->ld, 0},
+                           .y = {.data = s->y->v, .outer_stride = s->y->ld},
                            .rstd = s->rstd,
                            .mean = s->mean};
   if (op->a != NULL) {
-    args.x = (rms_const_view){op->a->v, op->a->ld, 0};
-    args.residual = (rms_const_view){op->b->v, op->b->ld, 0};
-    args.residual_out = (rms_view){s->x->v, s->x->ld, 0};
+    args.x = (rms_const_view){.data = op->a->v, .dtype = REAL_DTYPE, .outer_stride = op->a->ld};
+    args.residual = (rms_const_view){.data = op->b->v, .outer_stride = op->b->ld};
+    args.residual_out = (rms_view){.data = s->x->v, .outer_stride = s->x->ld};
   }
   norm_must(rms_forward(&s->spec, &args, NULL));
 }
@@ -140,19 +135,19 @@ static void segment_backward_library(tape *t, norm_op *op, segment *s) {
   int l2 = op->config.kind == NORM_L2 && op->gain != NULL;
   real *l2_gradient = l2 ? tape_keep(t, (size_t)cols * sizeof(real)) : NULL;
   rms_backward_args args = {.outer = op->x->rows,
-                            .dy = {s->y->g, s->y->ld, 0},
-                            .x = {s->x->v, s->x->ld, 0},
+                            .dy = {.data = s->y->g, .outer_stride = s->y->ld},
+                            .x = {.data = s->x->v, .dtype = REAL_DTYPE, .outer_stride = s->x->ld},
                             .accumulate = RMS_ACCUMULATE_DBIAS,
                             .weight = s->weight,
                             .rstd = s->rstd,
                             .mean = s->mean,
-                            .dx = {s->x->g, s->x->ld, 0},
+                            .dx = {.data = s->x->g, .outer_stride = s->x->ld},
                             .dweight = l2 ? l2_gradient : gradient_part(op->gain, s->start),
                             .dbias = gradient_part(op->bias, s->start)};
   if (!l2) args.accumulate |= RMS_ACCUMULATE_DWEIGHT;
   if (!op->alone) args.accumulate |= RMS_ACCUMULATE_DX;
   if (args.dweight != NULL || args.dbias != NULL) {
-    args.workspace_bytes = rms_backward_workspace(&s->spec, args.outer, args.inner);
+    args.workspace_bytes = rms_backward_workspace(&s->spec, &args);
     args.workspace = tape_scratch(t, args.workspace_bytes);
   }
   norm_must(rms_backward(&s->spec, &args, NULL));

@@ -24,7 +24,7 @@ static double normal_error(int64_t k, uint64_t seed) {
   for (int64_t i = 0; i < (int64_t)ROWS * COLS; i++)
     rows[i] = (float)lab_rng_normal(&rng);
   rms_spec spec = {.cols = COLS, .partial = k};
-  rms_forward_args args = {.outer = ROWS, .x = {rows, 0, 0}, .y = {y, 0, 0}, .rstd = rstd};
+  rms_forward_args args = {.outer = ROWS, .x = {rows, RMS_F32}, .y = {.data = y}, .rstd = rstd};
   rms_status status = rms_forward(&spec, &args, NULL);
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < ROWS; i++) {

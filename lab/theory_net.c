@@ -17,8 +17,7 @@ void net_fill(net *n, lab_rng *rng) {
 }
 
 static rms_spec spec_of(net_norm norm, int64_t cols) {
-  rms_spec spec = {
-      .cols = cols, .dtype = RMS_F64, .weight_dtype = RMS_F64, .residual_dtype = RMS_F64, .grad_dtype = RMS_F64};
+  rms_spec spec = {.cols = cols};
   spec.kind = norm == NET_LAYER || norm == NET_BATCH ? RMS_KIND_LAYER : RMS_KIND_RMS;
   if (norm == NET_PRMS) spec.partial = rms_partial_count(cols, 0.0625);
   return spec;
@@ -26,7 +25,7 @@ static rms_spec spec_of(net_norm norm, int64_t cols) {
 
 static rms_status normalise(net_norm norm, double *rows, int64_t count, int64_t cols) {
   rms_spec spec = spec_of(norm, cols);
-  rms_forward_args args = {.outer = count, .x = {.data = rows}, .y = {.data = rows}};
+  rms_forward_args args = {.outer = count, .x = {rows, RMS_F64}, .y = {.data = rows}};
   return rms_forward(&spec, &args, NULL);
 }
 
@@ -96,13 +95,13 @@ rms_status net_backward(const net *n, net_norm norm, const net_output *dy, net_g
   _Alignas(64) unsigned char workspace[1 << 16];
   rms_backward_args args = {.outer = NET_CASES,
                             .dy = {.data = dy->y},
-                            .x = {.data = x.y},
+                            .x = {x.y, RMS_F64},
                             .weight = gain,
                             .dx = {.data = dx.y},
                             .dweight = out->gain,
                             .workspace = workspace,
-                            .workspace_bytes = rms_backward_workspace(&spec, NET_CASES, 1)};
-  if (args.workspace_bytes > sizeof workspace) return RMS_E_WORKSPACE;
+                            .workspace_bytes = sizeof workspace};
+  if (rms_backward_workspace(&spec, &args) > sizeof workspace) return RMS_E_WORKSPACE;
   rms_status status = rms_backward(&spec, &args, NULL);
   if (status == RMS_OK) weight_gradient(n, &dx, out);
   return status;

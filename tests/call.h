@@ -10,6 +10,7 @@
 #define RMSNORM_TESTS_CALL_H
 
 #include "harness.h"
+#include "../verify/spec.h"
 
 enum {
   T_WEIGHT = 1 << 0,
@@ -37,8 +38,8 @@ typedef enum t_data {
 } t_data;
 
 typedef struct t_call {
-  rms_spec spec; /* spec.indices is ignored: see indexed */
-  int indexed;   /* 1: the statistic is taken over spec.partial random ascending indices */
+  vf_spec spec; /* spec.indices is ignored: see indexed */
+  int indexed;  /* 1: the statistic is taken over spec.partial random ascending indices */
   int64_t outer, inner;
   int64_t first_outer; /* the outer index whose data comes first: a slice of a bigger call has the same rows */
   unsigned parts;      /* T_WEIGHT... */

@@ -43,7 +43,8 @@ typedef struct scene {
   const t_call *call;
   const t_layout *layout;
   const rms_executor *executor;
-  rms_spec spec;
+  vf_spec spec;
+  rms_spec called; /* the same for the library */
   tensor t[S_COUNT];
 } scene;
 
@@ -156,7 +157,7 @@ static void input_parameter(scene *sc, slot s) {
 /* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance needed/remaining.
  */
 static void place_indices(scene *sc) {
-  const rms_spec *spec = &sc->call->spec;
+  const vf_spec *spec = &sc->call->spec;
   sc->spec.indices = NULL;
   if (!sc->call->indexed) return;
   place_array(sc, S_INDICES, RMS_F64, sizeof(int64_t), spec->partial);
@@ -222,12 +223,15 @@ static void gather(const scene *sc, slot s, t_result *result, t_out out) {
 static rms_view view_of(const scene *sc, slot s) {
   const tensor *t = &sc->t[s];
   int dense = sc->layout->outer_gap == 0 && sc->layout->inner_gap == 0 && !sc->layout->inner_major;
-  return (rms_view){t->data, dense ? 0 : t->outer_stride, dense ? 0 : t->inner_stride};
+  return (rms_view){.data = t->data,
+                    .dtype = (int32_t)t->dtype,
+                    .outer_stride = dense ? 0 : t->outer_stride,
+                    .inner_stride = dense ? 0 : t->inner_stride};
 }
 
 static rms_const_view const_view_of(const scene *sc, slot s) {
   rms_view v = view_of(sc, s);
-  return (rms_const_view){v.data, v.outer_stride, v.inner_stride};
+  return (rms_const_view){v.data, v.dtype, v.reserved, v.outer_stride, v.inner_stride, v.col_stride};
 }
 
 static int64_t stat_count(const t_call *call) {
@@ -240,7 +244,7 @@ static t_data companion(t_data style) {
 
 static void lay_out_forward(scene *sc) {
   const t_call *call = sc->call;
-  const rms_spec *spec = &sc->spec;
+  const vf_spec *spec = &sc->spec;
   rms_dtype stat_dtype = spec->dtype == RMS_F64 ? RMS_F64 : RMS_F32;
   input_rows(sc, S_X, spec->dtype, call->data);
   if (call->parts & T_RESIDUAL) input_rows(sc, S_RESIDUAL, spec->residual_dtype, companion(call->data));
@@ -268,16 +272,17 @@ static rms_status call_forward(scene *sc) {
   if (sc->t[S_SUM].data) args.residual_out = view_of(sc, S_SUM);
   args.rstd = sc->t[S_RSTD].data;
   args.mean = sc->t[S_MEAN].data;
-  if (!sc->layout->split) return rms_forward(&sc->spec, &args, sc->executor);
+  args.weight_dtype = args.bias_dtype = (int32_t)sc->spec.weight_dtype;
+  if (!sc->layout->split) return rms_forward(&sc->called, &args, sc->executor);
   place_array(sc, S_STATS, RMS_F64, sizeof(rms_stat), stat_count(call));
   rms_stat *stats = (rms_stat *)(void *)sc->t[S_STATS].data;
-  rms_status status = rms_stats(&sc->spec, &args, stats, sc->executor);
-  return status != RMS_OK ? status : rms_apply(&sc->spec, &args, stats, sc->executor);
+  rms_status status = rms_stats(&sc->called, &args, stats, sc->executor);
+  return status != RMS_OK ? status : rms_apply(&sc->called, &args, stats, sc->executor);
 }
 
 static void lay_out_backward(scene *sc, const t_result *forward) {
   const t_call *call = sc->call;
-  const rms_spec *spec = &sc->spec;
+  const vf_spec *spec = &sc->spec;
   int is_sum = (call->parts & T_RESIDUAL) != 0;
   input_rows(sc, S_DY, spec->dtype, companion(call->data));
   /* x of the backward: the sum that the forward stored, or the forward's x once more */
@@ -315,7 +320,6 @@ static rms_status call_backward(scene *sc) {
   rms_backward_args args = {.outer = call->outer, .inner = call->inner, .accumulate = call->accumulate};
   args.dy = const_view_of(sc, S_DY);
   args.x = const_view_of(sc, S_SAVED_X);
-  args.x_is_sum = (call->parts & T_RESIDUAL) != 0;
   if (sc->t[S_DRESIDUAL].data) args.dresidual = const_view_of(sc, S_DRESIDUAL);
   args.weight = sc->t[S_WEIGHT].data;
   args.rstd = sc->t[S_RSTD].data;
@@ -324,20 +328,22 @@ static rms_status call_backward(scene *sc) {
   if (sc->t[S_DRESIDUAL_OUT].data) args.dresidual_out = view_of(sc, S_DRESIDUAL_OUT);
   args.dweight = sc->t[S_DWEIGHT].data;
   args.dbias = sc->t[S_DBIAS].data;
+  args.weight_dtype = (int32_t)sc->spec.weight_dtype;
+  args.dweight_dtype = args.dbias_dtype = (int32_t)sc->spec.grad_dtype;
   if (args.dweight || args.dbias) {
     /* exactly what is asked for, and aligned: the size is rounded up to whole lines for the placement alone */
-    args.workspace_bytes = rms_backward_workspace(&sc->spec, call->outer, call->inner);
+    args.workspace_bytes = rms_backward_workspace(&sc->called, &args);
     size_t lines = (args.workspace_bytes + 63) / 64;
     sc->t[S_WORKSPACE] = (tensor){.element = 1, .outer = 1, .inner = 1, .cols = (int64_t)(lines * 64)};
     sc->t[S_WORKSPACE].bytes = lines * 64;
     args.workspace = sc->t[S_WORKSPACE].data = room(S_WORKSPACE, lines * 64, sc->layout->flush, 0);
   }
-  if (!sc->layout->split) return rms_backward(&sc->spec, &args, sc->executor);
+  if (!sc->layout->split) return rms_backward(&sc->called, &args, sc->executor);
   const rms_stat *stats = (const rms_stat *)(void *)sc->t[S_STATS].data;
   place_array(sc, S_GRAD_SUMS, RMS_F64, sizeof(rms_grad_sum), stat_count(call));
   rms_grad_sum *sums = (rms_grad_sum *)(void *)sc->t[S_GRAD_SUMS].data;
-  rms_status status = rms_backward_stats(&sc->spec, &args, stats, sums, sc->executor);
-  return status != RMS_OK ? status : rms_backward_apply(&sc->spec, &args, stats, sums, sc->executor);
+  rms_status status = rms_backward_stats(&sc->called, &args, stats, sums, sc->executor);
+  return status != RMS_OK ? status : rms_backward_apply(&sc->called, &args, stats, sums, sc->executor);
 }
 
 t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *executor) {
@@ -346,6 +352,7 @@ t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *e
   t_context("%s", t_describe(call, layout));
   T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(layout->stream_bytes));
   place_indices(&sc);
+  sc.called = vf_library_spec(&sc.spec);
   lay_out_forward(&sc);
   result.forward = call_forward(&sc);
   check_surroundings(&sc);

@@ -27,7 +27,7 @@ struct vf_backend {
   /* 0, or -1 with a reason in *why if this backend cannot take the problem. finish() follows in both cases. */
   int (*prepare)(const vf_backend *self, const vf_problem *problem, const char **why);
   void (*finish)(const vf_backend *self);
-  size_t (*backward_workspace)(const vf_backend *self, const rms_spec *spec, int64_t outer, int64_t inner);
+  size_t (*backward_workspace)(const vf_backend *self, const rms_spec *spec, const rms_backward_args *args);
   rms_status (*forward)(const vf_backend *self, const vf_memory *memory, const rms_spec *spec,
                         const rms_forward_args *args);
   rms_status (*stats)(const vf_backend *self, const vf_memory *memory, const rms_spec *spec,

@@ -43,9 +43,9 @@ static void finish(const vf_backend *self) {
   rms_isa_force(NULL);
 }
 
-static size_t backward_workspace(const vf_backend *self, const rms_spec *spec, int64_t outer, int64_t inner) {
+static size_t backward_workspace(const vf_backend *self, const rms_spec *spec, const rms_backward_args *args) {
   (void)self;
-  return rms_backward_workspace(spec, outer, inner);
+  return rms_backward_workspace(spec, args);
 }
 
 static rms_status forward(const vf_backend *self, const vf_memory *memory, const rms_spec *spec,

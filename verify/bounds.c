@@ -22,7 +22,7 @@ typedef struct arithmetic {
   rms_dtype data;
 } arithmetic;
 
-static arithmetic arithmetic_of(const rms_spec *spec) {
+static arithmetic arithmetic_of(const vf_spec *spec) {
   rms_dtype type = vf_arithmetic(spec->dtype);
   int f64 = type == RMS_F64;
   return (arithmetic){
@@ -364,7 +364,7 @@ void vf_bound_backward(vf_row *row) {
 
 /* Within a block a term passes at most as many additions as the block has rows; then in f64 one per block, and up to 64
  * where parts that were summed apart are joined; never more than there are rows. */
-double vf_bound_column(const rms_spec *spec, int64_t rows, double error, double magnitude) {
+double vf_bound_column(const vf_spec *spec, int64_t rows, double error, double magnitude) {
   double u = vf_unit_roundoff(vf_arithmetic(spec->dtype)), depth = rows < 64 ? (double)rows : 64;
   double inner = depth * u / (1 - depth * u), joins = (double)(rows / 64 + 64 < rows ? rows / 64 + 64 : rows);
   double blocks = joins * 0x1p-53;

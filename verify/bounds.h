@@ -15,6 +15,6 @@ void vf_bound_backward(vf_row *row);
 
 /* The error of a column sum over `rows` terms: blocks of at most 64 rows in the arithmetic type, the blocks in f64.
  * error: sum of the terms' own bounds; magnitude: sum of |term|. */
-double vf_bound_column(const rms_spec *spec, int64_t rows, double error, double magnitude);
+double vf_bound_column(const vf_spec *spec, int64_t rows, double error, double magnitude);
 
 #endif

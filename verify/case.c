@@ -166,7 +166,7 @@ static int make_row_gradients(vf_case *c) {
 
 static int make_backward(vf_case *c) {
   const vf_problem *p = &c->problem;
-  const rms_spec *s = &p->spec;
+  const vf_spec *s = &p->spec;
   if (rows_tensor(c, VF_X, p->has_residual ? s->residual_dtype : s->dtype)) return -1;
   fill(c, VF_X);
   if (rows_tensor(c, VF_DY, s->dtype)) return -1;
@@ -256,16 +256,16 @@ vf_role vf_case_spoiled(const vf_case *c) {
 
 static rms_view view(const vf_case *c, vf_role role) {
   const vf_tensor *t = &c->tensor[role];
-  return (rms_view){t->data, t->outer_stride, t->inner_stride};
+  return (rms_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
 }
 
 static rms_const_view const_view(const vf_case *c, vf_role role) {
   const vf_tensor *t = &c->tensor[role];
-  return (rms_const_view){t->data, t->outer_stride, t->inner_stride};
+  return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
 }
 
-rms_spec vf_case_spec(const vf_case *c) {
-  rms_spec spec = c->problem.spec;
+vf_spec vf_case_spec(const vf_case *c) {
+  vf_spec spec = c->problem.spec;
   spec.indices = (const int64_t *)(const void *)c->tensor[VF_INDICES].data;
   return spec;
 }
@@ -281,7 +281,9 @@ rms_forward_args vf_case_forward_args(const vf_case *c) {
                             .y = view(c, VF_Y),
                             .residual_out = view(c, VF_SUM),
                             .rstd = c->tensor[VF_RSTD].data,
-                            .mean = c->tensor[VF_MEAN].data};
+                            .mean = c->tensor[VF_MEAN].data,
+                            .weight_dtype = (int32_t)p->spec.weight_dtype,
+                            .bias_dtype = (int32_t)p->spec.weight_dtype};
 }
 
 rms_backward_args vf_case_backward_args(const vf_case *c) {
@@ -290,8 +292,6 @@ rms_backward_args vf_case_backward_args(const vf_case *c) {
                              .inner = p->inner,
                              .dy = const_view(c, VF_DY),
                              .x = const_view(c, VF_X),
-                             .x_is_sum = p->has_residual,
-                             .accumulate = p->accumulate,
                              .dresidual = const_view(c, VF_DRESIDUAL),
                              .weight = c->tensor[VF_WEIGHT].data,
                              .rstd = c->tensor[VF_RSTD].data,
@@ -301,5 +301,9 @@ rms_backward_args vf_case_backward_args(const vf_case *c) {
                              .dweight = c->tensor[VF_DWEIGHT].data,
                              .dbias = c->tensor[VF_DBIAS].data,
                              .workspace = c->tensor[VF_WORKSPACE].data,
-                             .workspace_bytes = (size_t)c->tensor[VF_WORKSPACE].cols};
+                             .workspace_bytes = (size_t)c->tensor[VF_WORKSPACE].cols,
+                             .weight_dtype = (int32_t)p->spec.weight_dtype,
+                             .dweight_dtype = (int32_t)p->spec.grad_dtype,
+                             .dbias_dtype = (int32_t)p->spec.grad_dtype,
+                             .accumulate = p->accumulate};
 }

@@ -68,7 +68,7 @@ vf_role vf_case_spoiled(const vf_case *c);
 const char *vf_role_name(vf_role role);
 
 /* What the library is called with; pointers into the blocks. */
-rms_spec vf_case_spec(const vf_case *c);
+vf_spec vf_case_spec(const vf_case *c); /* with the index list */
 rms_forward_args vf_case_forward_args(const vf_case *c);
 rms_backward_args vf_case_backward_args(const vf_case *c);
 

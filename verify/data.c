@@ -16,11 +16,11 @@ static double scale_of(vf_data data, rms_dtype dtype) {
 }
 
 static double largest_of(rms_dtype dtype) {
-  return dtype == RMS_F64 ? DBL_MAX : dtype == RMS_F32 ? FLT_MAX : dtype == RMS_BF16 ? 0x1.fep127 : 65504;
+  return dtype == RMS_F64 ? DBL_MAX : dtype == RMS_F32 ? (double)FLT_MAX : dtype == RMS_BF16 ? 0x1.fep127 : 65504;
 }
 
 static double least_normal_of(rms_dtype dtype) {
-  return dtype == RMS_F64 ? DBL_MIN : dtype == RMS_F16 ? 0x1p-14 : FLT_MIN;
+  return dtype == RMS_F64 ? DBL_MIN : dtype == RMS_F16 ? 0x1p-14 : (double)FLT_MIN;
 }
 
 static double mean_of(rms_dtype dtype) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include "number.h"
 
-int vf_row_create(vf_row *row, const rms_spec *spec) {
+int vf_row_create(vf_row *row, const vf_spec *spec) {
   *row = (vf_row){.spec = *spec};
   row->groups = spec->groups ? spec->groups : 1;
   row->width = spec->cols / row->groups;
@@ -41,18 +41,18 @@ void vf_row_destroy(vf_row *row) {
   *row = (vf_row){0};
 }
 
-double vf_gain(const rms_spec *spec, double weight) {
+double vf_gain(const vf_spec *spec, double weight) {
   rms_dtype type = vf_arithmetic(spec->dtype);
   return vf_round(type, weight + vf_round(type, spec->weight_offset));
 }
 
 /* The sum in double is rounded twice, but 53 bits are more than twice 24 and two: the result is that of one rounding.
  */
-double vf_residual_sum(const rms_spec *spec, double x, double residual) {
+double vf_residual_sum(const vf_spec *spec, double x, double residual) {
   return vf_round(spec->residual_dtype, x + residual);
 }
 
-int vf_product_is_rounded(const rms_spec *spec) {
+int vf_product_is_rounded(const vf_spec *spec) {
   return spec->weight_dtype == spec->dtype;
 }
 

@@ -10,7 +10,7 @@
 #define RMSNORM_VERIFY_ORACLE_H
 
 #include "dd.h"
-#include "rmsnorm.h"
+#include "spec.h"
 
 /* One group of one row. All but the scales in units of 2^scale; the sums, which have u as a factor, of 2^u_scale too.
  */
@@ -28,7 +28,7 @@ typedef struct vf_group {
 /* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
  * vf_bound_*). Arrays of cols elements; g, b, dy, dres, old: NULL where absent. */
 typedef struct vf_row {
-  rms_spec spec;          /* indices included               */
+  vf_spec spec;           /* indices included               */
   int64_t groups, width;  /* groups >= 1; cols / groups     */
   int64_t k;              /* elements in the statistic      */
   unsigned char *in_stat; /* width flags                    */
@@ -45,12 +45,12 @@ typedef struct vf_row {
 } vf_row;
 
 /* Allocates all arrays but the inputs. Returns 0 or -1. */
-int vf_row_create(vf_row *row, const rms_spec *spec);
+int vf_row_create(vf_row *row, const vf_spec *spec);
 void vf_row_destroy(vf_row *row);
 
 /* g = weight + offset rounded to the arithmetic type; the stored sum of x and residual. Exactly as specified. */
-double vf_gain(const rms_spec *spec, double weight);
-double vf_residual_sum(const rms_spec *spec, double x, double residual);
+double vf_gain(const vf_spec *spec, double weight);
+double vf_residual_sum(const vf_spec *spec, double x, double residual);
 
 /* statistic: group[]. forward: h, q, y (after statistic). backward: h, q, u, dx, dw (after statistic). */
 void vf_oracle_statistic(vf_row *row);
@@ -59,6 +59,6 @@ void vf_oracle_backward(vf_row *row);
 
 /* The rounding to the weight's product type P: the data type if weight and data share it, else none (see the header).
  */
-int vf_product_is_rounded(const rms_spec *spec);
+int vf_product_is_rounded(const vf_spec *spec);
 
 #endif

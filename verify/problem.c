@@ -12,7 +12,7 @@
 
 static const char *const kind_words[] = {"rms", "prms", "layer", NULL};
 static const char *const dir_words[] = {"fwd", "bwd", NULL};
-static const char *const dtype_words[] = {"f32", "f64", "bf16", "f16", NULL};
+static const char *const dtype_words[] = {"f32", "f64", "bf16", "f16", NULL}; /* from RMS_F32 on */
 static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugemean", "small", "tiny",
                                          "huge",   "max",       "least",  "steps",    "exact", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
@@ -36,7 +36,7 @@ typedef struct draft {
 } draft;
 
 const char *vf_dtype_name(rms_dtype dtype) {
-  return dtype_words[dtype];
+  return dtype_words[dtype - RMS_F32];
 }
 const char *vf_data_name(vf_data data) {
   return data_words[data];
@@ -293,7 +293,7 @@ static int fill_types(draft *d) {
 }
 
 static int fill_partial(draft *d) {
-  rms_spec *s = &d->problem.spec;
+  vf_spec *s = &d->problem.spec;
   int64_t groups = s->groups ? s->groups : 1;
   if (s->cols % groups)
     return fail(d, "groups=%lld does not divide %lld columns", (long long)groups, (long long)s->cols);
@@ -352,7 +352,7 @@ static int parse_parts(draft *d, char *text) {
       if (read_word(d, "direction", text, dir_words, &d->problem.backward)) return -1;
     } else if (part == 2) {
       if (read_word(d, "data type", text, dtype_words, &index)) return -1;
-      d->problem.spec.dtype = (rms_dtype)index;
+      d->problem.spec.dtype = (rms_dtype)(RMS_F32 + index);
     } else if (part == 3 ? read_shape(d, text) : read_option(d, text)) {
       return -1;
     }
@@ -413,7 +413,7 @@ static void put_outputs(writer *w, const char *name, unsigned bits) {
 }
 
 static void put_types(writer *w, const vf_problem *p) {
-  const rms_spec *s = &p->spec;
+  const vf_spec *s = &p->spec;
   if (!p->has_weight)
     put(w, ":w=none");
   else if (s->weight_dtype != s->dtype)
@@ -424,7 +424,7 @@ static void put_types(writer *w, const vf_problem *p) {
   if (p->backward && s->grad_dtype != s->weight_dtype) put(w, s->grad_dtype == s->dtype ? ":grad=same" : ":grad=f32");
 }
 
-static void put_spec(writer *w, const rms_spec *s) {
+static void put_spec(writer *w, const vf_spec *s) {
   if (s->partial) put(w, ":k=%lld", (long long)s->partial);
   if (s->groups > 1) put(w, ":groups=%lld", (long long)s->groups);
   if (s->weight_offset != 0) put_real(w, "off", s->weight_offset);
@@ -444,7 +444,7 @@ static void put_accumulate(writer *w, const vf_problem *p) {
 
 int vf_problem_print(const vf_problem *p, char *text, size_t text_size) {
   writer w = {text, text_size, 0};
-  const rms_spec *s = &p->spec;
+  const vf_spec *s = &p->spec;
   put(&w, "%s:%s:%s:%lld",
       s->kind == RMS_KIND_LAYER ? "layer"
       : s->partial              ? "prms"

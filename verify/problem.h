@@ -40,7 +40,7 @@
 #ifndef RMSNORM_VERIFY_PROBLEM_H
 #define RMSNORM_VERIFY_PROBLEM_H
 
-#include "rmsnorm.h"
+#include "spec.h"
 
 typedef enum vf_data {
   VF_NORMAL,    /* N(0, 1)                                                                              */
@@ -61,7 +61,7 @@ enum { VF_OUT_Y = 1, VF_OUT_SUM = 2, VF_OUT_STATS = 4, VF_OUT_DX = 8, VF_OUT_DS 
 enum { VF_ISA_NAME_MAX = 16, VF_TEXT_MAX = 512 };
 
 typedef struct vf_problem {
-  rms_spec spec; /* indices stays NULL; see has_indices */
+  vf_spec spec; /* indices stays NULL; see has_indices */
   int64_t outer, inner;
   int backward;
   int has_weight, has_bias, has_residual, has_dresidual;

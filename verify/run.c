@@ -83,7 +83,8 @@ enum { BUFFERS = 8 };
 
 typedef struct walk {
   vf_case c;
-  rms_spec spec;
+  vf_spec spec;
+  rms_spec called; /* the same for the library */
   vf_row row;
   double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old values, got, zeros, sizes */
   column *dweight, *dbias; /* inner x cols, or cols */
@@ -230,9 +231,9 @@ static rms_status run_forward(const walk *w, const vf_backend *b) {
   vf_memory memory = memory_of(&w->c);
   rms_forward_args args = vf_case_forward_args(&w->c);
   rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
-  if (!stats) return b->forward(b, &memory, &w->spec, &args);
-  rms_status status = b->stats(b, &memory, &w->spec, &args, stats);
-  return status == RMS_OK ? b->apply(b, &memory, &w->spec, &args, stats) : status;
+  if (!stats) return b->forward(b, &memory, &w->called, &args);
+  rms_status status = b->stats(b, &memory, &w->called, &args, stats);
+  return status == RMS_OK ? b->apply(b, &memory, &w->called, &args, stats) : status;
 }
 
 /* The split backward needs the statistics that rms_stats makes from what was normalised: a forward whose x is that. A
@@ -249,26 +250,27 @@ static rms_status run_backward_statistics(walk *w, const vf_backend *b) {
     memory.block[memory.count++] = (vf_block){zeros, x->block_bytes};
     args.residual = backward.x;
     args.x.data = zeros;
+    args.x.dtype = (int32_t)w->spec.dtype;
   }
-  rms_status status = b->stats(b, &memory, &w->spec, &args, (rms_stat *)(void *)w->c.tensor[VF_STATS].data);
+  rms_status status = b->stats(b, &memory, &w->called, &args, (rms_stat *)(void *)w->c.tensor[VF_STATS].data);
   free(zeros);
   return status;
 }
 
 static rms_status run_backward(walk *w, const vf_backend *b) {
-  const vf_problem *p = &w->c.problem;
-  if (p->outputs & (VF_OUT_DW | VF_OUT_DB) &&
-      vf_case_add_workspace(&w->c, b->backward_workspace(b, &w->spec, p->outer, p->inner)))
-    return RMS_E_MEMORY;
+  rms_backward_args args = vf_case_backward_args(&w->c);
+  if (w->c.problem.outputs & (VF_OUT_DW | VF_OUT_DB)) {
+    if (vf_case_add_workspace(&w->c, b->backward_workspace(b, &w->called, &args))) return RMS_E_MEMORY;
+    args = vf_case_backward_args(&w->c);
+  }
   if (vf_has(&w->c, VF_RSTD)) save_statistics(w);
   vf_memory memory = memory_of(&w->c);
-  rms_backward_args args = vf_case_backward_args(&w->c);
   rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
   rms_grad_sum *sums = (rms_grad_sum *)(void *)w->c.tensor[VF_GRAD_SUMS].data;
-  if (!stats) return b->backward(b, &memory, &w->spec, &args);
+  if (!stats) return b->backward(b, &memory, &w->called, &args);
   rms_status status = run_backward_statistics(w, b);
-  if (status == RMS_OK) status = b->backward_stats(b, &memory, &w->spec, &args, stats, sums);
-  return status == RMS_OK ? b->backward_apply(b, &memory, &w->spec, &args, stats, sums) : status;
+  if (status == RMS_OK) status = b->backward_stats(b, &memory, &w->called, &args, stats, sums);
+  return status == RMS_OK ? b->backward_apply(b, &memory, &w->called, &args, stats, sums) : status;
 }
 
 static void judge(vf_result *result, const walk *w) {
@@ -314,6 +316,7 @@ int vf_run(const vf_problem *problem, const vf_backend *backend, vf_result *resu
     result->refused = 1;
   } else {
     w.spec = vf_case_spec(&w.c);
+    w.called = vf_library_spec(&w.spec);
     if (walk_open(&w) == 0)
       run_case(&w, backend, result);
     else

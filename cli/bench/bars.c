@@ -64,7 +64,11 @@ const int64_t FLAT_WIDTHS[FLAT_WIDTH_COUNT] = {64, 256, 1024, 4096, 16384, 65536
 const double FLAT_LIMIT = 1.5;
 
 void workspace_sizes(size_t *few_rows, size_t *many_rows) {
+  static float somewhere;
   rms_spec spec = {.cols = 4096, .eps = 1e-6};
-  *few_rows = rms_backward_workspace(&spec, (int64_t)1 << 20, 1);
-  *many_rows = rms_backward_workspace(&spec, (int64_t)1 << 40, 1);
+  rms_backward_args args = {.x = {&somewhere, RMS_F32}, .dy = {.data = &somewhere}, .dweight = &somewhere};
+  args.outer = (int64_t)1 << 20;
+  *few_rows = rms_backward_workspace(&spec, &args);
+  args.outer = (int64_t)1 << 40;
+  *many_rows = rms_backward_workspace(&spec, &args);
 }

@@ -78,6 +78,8 @@ static void store_value(void *to, rms_dtype dtype, uint64_t random) {
     half = (uint16_t)((bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 127 + 15) << 10) | (bits >> 13 & 0x3ff));
     memcpy(to, &half, sizeof half);
     break;
+  case RMS_AS_X:
+    break;
   }
 }
 
@@ -100,10 +102,7 @@ static int fill_statistics(bench_case *c) {
   int64_t groups = c->spec.groups > 1 ? c->spec.groups : 1;
   int64_t count = c->problem.outer * c->problem.inner * groups;
   rms_stat *stats = malloc((size_t)count * sizeof *stats);
-  rms_spec spec = c->spec;
-  if (c->backward.x_is_sum) spec.dtype = spec.residual_dtype;
-  if (spec.weight_dtype != RMS_F32) spec.weight_dtype = spec.dtype;
-  if (spec.grad_dtype != RMS_F32) spec.grad_dtype = spec.dtype;
+  const rms_spec spec = c->spec;
   rms_forward_args args = {.outer = c->problem.outer, .inner = c->problem.inner, .x = c->backward.x};
   if (!stats || rms_stats(&spec, &args, stats, NULL) != RMS_OK) {
     free(stats);
@@ -112,7 +111,7 @@ static int fill_statistics(bench_case *c) {
   for (int64_t i = 0; i < count; i++) {
     double square = stats[i].m2 / stats[i].count;
     double r = spec.eps_place == RMS_EPS_INSIDE ? 1 / sqrt(square + spec.eps) : 1 / (sqrt(square) + spec.eps);
-    if (c->spec.dtype == RMS_F64) {
+    if (c->problem.spec.dtype == RMS_F64) {
       ((double *)(uintptr_t)c->backward.rstd)[i] = r;
       if (c->backward.mean) ((double *)(uintptr_t)c->backward.mean)[i] = stats[i].mean;
     } else {
@@ -192,16 +191,16 @@ typedef struct slots {
 } slots;
 
 static rms_const_view view_of(const case_buffer *b, const slots *s) {
-  return (rms_const_view){b->data, s->outer_stride, s->inner_stride};
+  return (rms_const_view){b->data, (int32_t)b->dtype, 0, s->outer_stride, s->inner_stride, 0};
 }
 
 static rms_view output_view_of(const case_buffer *b, const slots *s) {
-  return (rms_view){b->data, s->outer_stride, s->inner_stride};
+  return (rms_view){b->data, (int32_t)b->dtype, 0, s->outer_stride, s->inner_stride, 0};
 }
 
 static int build_forward(bench_case *c, const slots *s) {
   const vf_problem *p = &c->problem;
-  rms_dtype type = c->spec.dtype, weight_type = c->spec.weight_dtype, residual_type = c->spec.residual_dtype;
+  rms_dtype type = p->spec.dtype, weight_type = p->spec.weight_dtype, residual_type = p->spec.residual_dtype;
   rms_dtype stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
   int wants_sum = (p->outputs & VF_OUT_SUM) != 0, wants_stats = (p->outputs & VF_OUT_STATS) != 0;
   int sum_in_place = p->in_place && wants_sum;
@@ -218,6 +217,7 @@ static int build_forward(bench_case *c, const slots *s) {
   if (place_buffers(c)) return -1;
 
   rms_forward_args *a = &c->forward;
+  a->weight_dtype = a->bias_dtype = (int32_t)weight_type;
   a->x = view_of(&b[x], s);
   a->y = output_view_of(&b[y], s);
   if (residual) a->residual = view_of(&b[residual], s);
@@ -233,9 +233,24 @@ static int build_forward(bench_case *c, const slots *s) {
   return 0;
 }
 
+/* What the call will need: any address tells the library which tensors there are. */
+static size_t backward_workspace(const bench_case *c, const slots *s, int dweight, int dbias) {
+  static double somewhere;
+  const vf_spec *spec = &c->problem.spec;
+  const case_buffer x = {.data = &somewhere, .dtype = c->problem.has_residual ? spec->residual_dtype : spec->dtype};
+  const case_buffer dy = {.data = &somewhere, .dtype = spec->dtype};
+  rms_backward_args a = {.outer = c->problem.outer, .inner = c->problem.inner};
+  a.x = view_of(&x, s);
+  a.dy = view_of(&dy, s);
+  a.dweight = dweight ? &somewhere : NULL;
+  a.dbias = dbias ? &somewhere : NULL;
+  a.dweight_dtype = a.dbias_dtype = (int32_t)spec->grad_dtype;
+  return rms_backward_workspace(&c->spec, &a);
+}
+
 static int build_backward(bench_case *c, const slots *s) {
   const vf_problem *p = &c->problem;
-  rms_dtype type = c->spec.dtype, residual_type = c->spec.residual_dtype;
+  rms_dtype type = p->spec.dtype, residual_type = p->spec.residual_dtype;
   rms_dtype stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
   int wants_dx = (p->outputs & VF_OUT_DX) != 0, wants_ds = (p->outputs & VF_OUT_DS) != 0;
   case_buffer *b = c->buffers;
@@ -245,19 +260,20 @@ static int build_backward(bench_case *c, const slots *s) {
   if (wants_dx && !p->in_place) dx = add_row_buffer(c, s->tensor, type, 0, 1);
   if (p->has_dresidual) dresidual = add_row_buffer(c, s->tensor, residual_type, 1, 0);
   if (wants_ds) ds = add_row_buffer(c, s->tensor, residual_type, 0, 1);
-  if (p->has_weight) weight = add_buffer(c, s->params, c->spec.weight_dtype, 1, 0);
+  if (p->has_weight) weight = add_buffer(c, s->params, p->spec.weight_dtype, 1, 0);
   if (!p->recompute) rstd = add_row_buffer(c, s->stats, stat_type, 0, 0);
   if (!p->recompute) mean = add_row_buffer(c, s->stats, stat_type, 0, 0);
-  if (p->outputs & VF_OUT_DW) dweight = add_buffer(c, s->params, c->spec.grad_dtype, 0, 1);
-  if (p->outputs & VF_OUT_DB) dbias = add_buffer(c, s->params, c->spec.grad_dtype, 0, 1);
-  size_t workspace_bytes = rms_backward_workspace(&c->spec, p->outer, p->inner);
+  if (p->outputs & VF_OUT_DW) dweight = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
+  if (p->outputs & VF_OUT_DB) dbias = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
+  size_t workspace_bytes = backward_workspace(c, s, dweight != 0, dbias != 0);
   if (dweight || dbias) workspace = add_buffer(c, (int64_t)(workspace_bytes + 7) / 8, RMS_F64, 0, 0);
   if (place_buffers(c)) return -1;
 
   rms_backward_args *a = &c->backward;
+  a->weight_dtype = (int32_t)p->spec.weight_dtype;
+  a->dweight_dtype = a->dbias_dtype = (int32_t)p->spec.grad_dtype;
   a->dy = view_of(&b[dy], s);
   a->x = view_of(&b[x], s);
-  a->x_is_sum = p->has_residual;
   a->accumulate = p->accumulate;
   if (dresidual) a->dresidual = view_of(&b[dresidual], s);
   a->weight = weight ? b[weight].data : NULL;
@@ -286,7 +302,7 @@ static int prepare(bench_case *c) {
   s.params = c->spec.weight_per_inner ? p->inner * c->spec.cols : c->spec.cols;
   s.stats = p->outer * p->inner * (c->spec.groups > 1 ? c->spec.groups : 1);
   c->elements = (double)p->outer * (double)p->inner * (double)c->spec.cols;
-  c->streams.bytes = (size_t)s.tensor * rms_dtype_size(c->spec.dtype);
+  c->streams.bytes = (size_t)s.tensor * rms_dtype_size(p->spec.dtype);
   c->forward.outer = c->backward.outer = p->outer;
   c->forward.inner = c->backward.inner = p->inner;
   if (p->has_indices) {
@@ -299,7 +315,7 @@ static int prepare(bench_case *c) {
 }
 
 int case_create(bench_case *c, const vf_problem *problem) {
-  *c = (bench_case){.problem = *problem, .spec = problem->spec};
+  *c = (bench_case){.problem = *problem, .spec = vf_library_spec(&problem->spec)};
   if (prepare(c)) {
     case_destroy(c);
     return -1;

@@ -50,17 +50,20 @@ static int compare_first_rows(const bench_engine *engine, bench_case *c, const r
 
 /* ---- Rows of the whole problem ---- */
 
-static void advance(rms_const_view *view, int64_t row, rms_dtype dtype) {
-  if (view->data) view->data = (const char *)view->data + (size_t)(row * view->outer_stride) * rms_dtype_size(dtype);
+static void advance(rms_const_view *view, int64_t row) {
+  size_t size = rms_dtype_size((rms_dtype)view->dtype);
+  if (view->data) view->data = (const char *)view->data + (size_t)(row * view->outer_stride) * size;
 }
 
-static void advance_output(rms_view *view, int64_t row, rms_dtype dtype) {
-  if (view->data) view->data = (char *)view->data + (size_t)(row * view->outer_stride) * rms_dtype_size(dtype);
+static void advance_output(rms_view *view, int64_t row) {
+  size_t size = rms_dtype_size((rms_dtype)view->dtype);
+  if (view->data) view->data = (char *)view->data + (size_t)(row * view->outer_stride) * size;
 }
 
 /* The statistics of a row: outer, inner, group. */
 static void *advance_statistic(const void *data, const bench_engine *e, int64_t row) {
-  size_t size = e->spec.dtype == RMS_F64 ? sizeof(double) : sizeof(float);
+  size_t size =
+      (e->forward.x.data ? e->forward.x.dtype : e->backward.dy.dtype) == RMS_F64 ? sizeof(double) : sizeof(float);
   int64_t count = e->forward.inner * (e->spec.groups > 1 ? e->spec.groups : 1);
   return data ? (char *)(uintptr_t)data + (size_t)(row * count) * size : NULL;
 }
@@ -68,7 +71,6 @@ static void *advance_statistic(const void *data, const bench_engine *e, int64_t 
 /* The engine's arguments cut down to one row: what a row gets depends on nothing but the row. */
 static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   bench_engine e = *engine;
-  const rms_spec *s = &e.spec;
   rms_forward_args *f = &e.forward;
   rms_backward_args *b = &e.backward;
   f->rstd = advance_statistic(f->rstd, &e, row);
@@ -76,15 +78,15 @@ static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   b->rstd = advance_statistic(b->rstd, &e, row);
   b->mean = advance_statistic(b->mean, &e, row);
   f->outer = b->outer = 1;
-  advance(&f->x, row, s->dtype);
-  advance(&f->residual, row, s->residual_dtype);
-  advance_output(&f->y, row, s->dtype);
-  advance_output(&f->residual_out, row, s->residual_dtype);
-  advance(&b->dy, row, s->dtype);
-  advance(&b->x, row, b->x_is_sum ? s->residual_dtype : s->dtype);
-  advance(&b->dresidual, row, s->residual_dtype);
-  advance_output(&b->dx, row, s->dtype);
-  advance_output(&b->dresidual_out, row, s->residual_dtype);
+  advance(&f->x, row);
+  advance(&f->residual, row);
+  advance_output(&f->y, row);
+  advance_output(&f->residual_out, row);
+  advance(&b->dy, row);
+  advance(&b->x, row);
+  advance(&b->dresidual, row);
+  advance_output(&b->dx, row);
+  advance_output(&b->dresidual_out, row);
   b->dweight = b->dbias = b->workspace = NULL;
   b->workspace_bytes = 0;
   return e;
@@ -156,7 +158,7 @@ static float element(const void *data, rms_dtype dtype, int64_t i) {
 }
 
 int compare_naive(const bench_engine *engine, bench_case *c, char *reason, size_t reason_size) {
-  rms_dtype type = c->spec.dtype;
+  rms_dtype type = c->problem.spec.dtype;
   int64_t cols = c->spec.cols;
   const void *row = c->problem.backward ? c->backward.dx.data : c->forward.y.data;
   double largest = 0, apart = 0;

@@ -31,7 +31,7 @@ static bench_engine *add_engine(bench_result *r, engine_type type, engine_role r
 static void add_library(bench_result *r, const bench_case *c, engine_role role, const char *name, const char *isa,
                         const rms_spec *spec) {
   if (c->problem.backward && c->backward.workspace &&
-      rms_backward_workspace(spec, c->problem.outer, c->problem.inner) > c->backward.workspace_bytes)
+      rms_backward_workspace(spec, &c->backward) > c->backward.workspace_bytes)
     return;
   bench_engine *e = add_engine(r, ENGINE_LIBRARY, role, name);
   e->isa = isa;

@@ -70,7 +70,7 @@ INLINE void backward(const bench_case *c, rms_dtype t, int layer) {
 
 int naive_supports(const bench_case *c) {
   const vf_problem *p = &c->problem;
-  const rms_spec *s = &c->spec;
+  const vf_spec *s = &p->spec;
   rms_dtype t = s->dtype;
   if (t != RMS_F32 && t != RMS_BF16) return 0;
   if (!p->has_weight || s->weight_dtype != t || s->weight_offset != 0 || s->weight_per_inner) return 0;
@@ -82,7 +82,7 @@ int naive_supports(const bench_case *c) {
 }
 
 void naive_run(const bench_case *c) {
-  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->spec.dtype == RMS_F32;
+  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->problem.spec.dtype == RMS_F32;
   switch (c->problem.backward * 4 + layer * 2 + wide) {
   case 0:
     forward(c, RMS_BF16, 0);

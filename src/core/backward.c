@@ -7,6 +7,7 @@
 #include "../cpu/convert.h"
 #include "check.h"
 #include "run.h"
+#include "sized.h"
 
 enum {
   ROWS_PER_CHUNK = 32, /* at least, so that a chunk's fixed cost is small beside its rows  */
@@ -17,39 +18,31 @@ static const int64_t most_workspace = (int64_t)256 << 20; /* fewer chunks for ve
 
 typedef struct {
   int64_t rows, chunks;
-  int64_t pitch, elements;   /* of one piece; of all pieces of dweight       */
-  int64_t real, chunk_bytes; /* size of the arithmetic type; of one chunk   */
+  int64_t pitch, elements;   /* of one piece; of all pieces of dweight                  */
+  int64_t real, chunk_bytes; /* size of the arithmetic type; of one chunk's workspace   */
 } sums_plan;
 
 static int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-/* Returns 0 if the sizes overflow. */
-static int plan_sums(const rms_spec *spec, const rms_layout *lay, int64_t outer, int64_t inner, sums_plan *p) {
-  int64_t pieces, bytes;
-  if (lay->width > INT64_MAX / 2) return 0;
-  p->rows = outer * inner;
+/* False if the sizes overflow. The number of chunks follows from the shape alone: it decides the bits. What a chunk
+ * keeps is what the call asks for. */
+static bool plan_sums(const rms_layout *lay, int64_t rows, bool dweight, bool dbias, sums_plan *p) {
+  int64_t pieces, both, bytes;
+  if (lay->width > INT64_MAX / 2) return false;
+  p->rows = rows;
   p->pitch = round_up(lay->width, PITCH);
-  p->real = spec->dtype == RMS_F64 ? 8 : 4;
-  if (__builtin_mul_overflow(lay->per_inner ? inner : 1, lay->groups, &pieces)) return 0;
-  if (__builtin_mul_overflow(pieces, p->pitch, &p->elements)) return 0;
-  if (__builtin_mul_overflow(p->elements, 2 * (8 + p->real), &p->chunk_bytes)) return 0;
-  p->chunks = (p->rows + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK;
+  p->real = lay->dtype == RMS_F64 ? 8 : 4;
+  if (__builtin_mul_overflow(lay->per_inner ? lay->inner : 1, lay->groups, &pieces)) return false;
+  if (__builtin_mul_overflow(pieces, p->pitch, &p->elements)) return false;
+  if (__builtin_mul_overflow(p->elements, 2 * (8 + p->real), &both)) return false;
+  p->chunk_bytes = both / 2 * ((int64_t)dweight + (int64_t)dbias);
+  p->chunks = rows / ROWS_PER_CHUNK + (rows % ROWS_PER_CHUNK != 0);
   if (p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
-  if (p->chunks > most_workspace / p->chunk_bytes) p->chunks = most_workspace / p->chunk_bytes;
+  if (p->chunks > most_workspace / both) p->chunks = most_workspace / both;
   if (p->chunks < 1) p->chunks = 1;
   return !__builtin_mul_overflow(p->chunks, p->chunk_bytes, &bytes);
-}
-
-size_t rms_backward_workspace(const rms_spec *spec, int64_t outer, int64_t inner) {
-  rms_layout lay;
-  sums_plan p;
-  int64_t rows;
-  if (rms_check_spec(spec, RMS_CHECK_SPLIT, &lay) || outer < 1 || inner < 0) return 0;
-  if (inner == 0) inner = 1;
-  if (__builtin_mul_overflow(outer, inner, &rows) || !plan_sums(spec, &lay, outer, inner, &p)) return 0;
-  return (size_t)(p.chunks * p.chunk_bytes);
 }
 
 typedef struct {
@@ -58,22 +51,21 @@ typedef struct {
   rms_backward_stats_fn *stats_kernel;
   sums_plan plan;
   char *workspace;
-  const rms_spec *spec;
   const rms_backward_args *args;
 } backward_run;
 
 static rms_column_sums chunk_sums(const backward_run *r, int64_t chunk) {
   char *at = r->workspace + chunk * r->plan.chunk_bytes;
-  double *total = (double *)(void *)at;
-  char *block = at + 2 * r->plan.elements * 8;
+  int64_t totals = r->plan.elements * 8, blocks = r->plan.elements * r->plan.real;
   rms_column_sums s = {NULL, NULL, NULL, NULL};
   if (r->args->dweight) {
-    s.dweight_total = total;
-    s.dweight_block = block;
+    s.dweight_total = (double *)(void *)at;
+    s.dweight_block = at + totals;
+    at += totals + blocks;
   }
   if (r->args->dbias) {
-    s.dbias_total = total + r->plan.elements;
-    s.dbias_block = block + r->plan.elements * r->plan.real;
+    s.dbias_total = (double *)(void *)at;
+    s.dbias_block = at + totals;
   }
   return s;
 }
@@ -140,7 +132,7 @@ static void write_gradients(char *p, const double *value, int64_t count, rms_dty
 /* One strip of PITCH elements, of which a piece is a whole number. */
 static void finish_strip(const backward_run *r, char *out, bool bias, bool accumulate, int64_t strip) {
   double sum[PITCH] = {0};
-  rms_dtype type = r->spec->grad_dtype;
+  rms_dtype type = bias ? r->job.dbias_type : r->job.dweight_type;
   int64_t first = strip * PITCH, piece = first / r->plan.pitch, at = first % r->plan.pitch, width = r->job.lay.width;
   int64_t count = width - at < PITCH ? width - at : PITCH;
   for (int64_t c = 0; c < r->plan.chunks; c++) {
@@ -165,10 +157,10 @@ static void run_finish(const void *arg, int64_t first, int64_t last) {
   }
 }
 
-/* ---- entry points ---- */
+/* ---- a whole call ---- */
 
-static int64_t segment_traffic(const rms_spec *spec, const rms_backward_job *job) {
-  int64_t size = (int64_t)rms_dtype_size(spec->dtype), residual = (int64_t)rms_dtype_size(spec->residual_dtype);
+static int64_t segment_traffic(const rms_backward_job *job) {
+  int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
   int64_t bytes = 2 * size;
   if (job->dx.data) bytes += size;
   if (job->dresidual.data) bytes += residual;
@@ -181,25 +173,32 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
          !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
 }
 
-static void choose_stores(const rms_spec *spec, rms_backward_job *job, int64_t segments, int64_t traffic) {
-  const int64_t second_level = 1 << 20;
+static void choose_stores(rms_backward_job *job, int64_t segments, int64_t traffic) {
+  const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
   if (segments * traffic <= rms_stream_threshold()) return;
   job->in_groups = rms_drops_prefetches();
-  job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, (int64_t)rms_dtype_size(spec->dtype));
-  job->stream_residual = stream_output(&job->dresidual_out, job, (int64_t)rms_dtype_size(spec->residual_dtype));
+  job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
+  job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
 }
 
-static void set_empty_sums(const rms_spec *spec, const rms_backward_args *args, int64_t inner) {
-  size_t bytes = (size_t)rms_weight_count(spec, inner) * rms_dtype_size(spec->grad_dtype);
-  if (args->dweight && !(args->accumulate & RMS_ACCUMULATE_DWEIGHT)) memset(args->dweight, 0, bytes);
-  if (args->dbias && !(args->accumulate & RMS_ACCUMULATE_DBIAS)) memset(args->dbias, 0, bytes);
+static void set_empty_sums(const rms_backward_args *args, const rms_backward_job *job) {
+  const rms_layout *lay = &job->lay;
+  size_t count = (size_t)((lay->per_inner ? lay->inner : 1) * lay->groups * lay->width);
+  if (args->dweight && !(args->accumulate & RMS_ACCUMULATE_DWEIGHT))
+    memset(args->dweight, 0, count * rms_dtype_size(job->dweight_type));
+  if (args->dbias && !(args->accumulate & RMS_ACCUMULATE_DBIAS))
+    memset(args->dbias, 0, count * rms_dtype_size(job->dbias_type));
 }
 
 static rms_status check_workspace(const backward_run *r) {
   const rms_backward_args *a = r->args;
   if (!a->workspace || (uintptr_t)a->workspace % 64) return RMS_E_WORKSPACE;
   return a->workspace_bytes >= (size_t)(r->plan.chunks * r->plan.chunk_bytes) ? RMS_OK : RMS_E_WORKSPACE;
+}
+
+static bool plan_call(const rms_backward_args *args, const rms_layout *lay, sums_plan *plan) {
+  return plan_sums(lay, args->outer * lay->inner, args->dweight != NULL, args->dbias != NULL, plan);
 }
 
 static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
@@ -211,23 +210,21 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
-  r.spec = spec;
   r.args = args;
-  r.kernel = kernels->backward[spec->dtype];
-  r.stats_kernel = kernels->backward_stats[spec->dtype];
-  if (stats) r.job.rstd = r.job.mean = NULL;
+  r.kernel = kernels->backward[r.job.lay.dtype];
+  r.stats_kernel = kernels->backward_stats[r.job.lay.dtype];
   bool wants_sums = !sums_out && (args->dweight || args->dbias);
   if (segments == 0) {
-    if (wants_sums) set_empty_sums(spec, args, r.job.lay.inner);
+    if (wants_sums) set_empty_sums(args, &r.job);
     return RMS_OK;
   }
-  int64_t traffic = segment_traffic(spec, &r.job);
-  if (!sums_out) choose_stores(spec, &r.job, segments, traffic);
+  int64_t traffic = segment_traffic(&r.job);
+  if (!sums_out) choose_stores(&r.job, segments, traffic);
   if (!wants_sums) {
     rms_run_blocks(executor, segments, traffic, run_rows, &r);
     return RMS_OK;
   }
-  if (!plan_sums(spec, &r.job.lay, args->outer, r.job.lay.inner, &r.plan)) return RMS_E_SIZE;
+  if (!plan_call(args, &r.job.lay, &r.plan)) return RMS_E_SIZE;
   status = check_workspace(&r);
   if (status) return status;
   r.workspace = args->workspace;
@@ -238,18 +235,44 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   return RMS_OK;
 }
 
-rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor) {
+/* ---- entry points ---- */
+
+rms_status rms_backward_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args, size_t args_size,
+                              const rms_executor *executor) {
+  rms_backward_structs room;
+  rms_status status = rms_take_backward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   return backward(spec, args, 0, NULL, NULL, NULL, executor);
 }
 
-rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                              rms_grad_sum *sums, const rms_executor *executor) {
+size_t rms_backward_workspace_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                    size_t args_size) {
+  rms_backward_structs room;
+  rms_backward_job job;
+  sums_plan plan;
+  int64_t segments;
+  if (rms_take_backward(&spec, spec_size, &args, args_size, &room)) return 0;
+  if (rms_check_backward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_QUERY, NULL, NULL, NULL, &job, &segments)) return 0;
+  if (segments == 0 || !plan_call(args, &job.lay, &plan)) return 0;
+  return (size_t)(plan.chunks * plan.chunk_bytes);
+}
+
+rms_status rms_backward_stats_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                    size_t args_size, const rms_stat *stats, rms_grad_sum *sums,
+                                    const rms_executor *executor) {
+  rms_backward_structs room;
+  rms_status status = rms_take_backward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   if (!stats || !sums) return RMS_E_ARGUMENT;
   return backward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, stats, NULL, sums, executor);
 }
 
-rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
-                              const rms_grad_sum *sums, const rms_executor *executor) {
+rms_status rms_backward_apply_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                    size_t args_size, const rms_stat *stats, const rms_grad_sum *sums,
+                                    const rms_executor *executor) {
+  rms_backward_structs room;
+  rms_status status = rms_take_backward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   if (!stats || !sums) return RMS_E_ARGUMENT;
   return backward(spec, args, RMS_CHECK_SPLIT, stats, sums, NULL, executor);
 }

@@ -3,31 +3,60 @@
 #include <stddef.h>
 #include <string.h>
 
-/* ---- the spec ---- */
+#define TRY(call)                                                                                                      \
+  do {                                                                                                                 \
+    rms_status status_ = (call);                                                                                       \
+    if (status_) return status_;                                                                                       \
+  } while (0)
 
-static int is_dtype(rms_dtype t) {
-  return (unsigned)t <= RMS_F16;
+/* ---- types ---- */
+
+static bool is_dtype(int32_t t) {
+  return t >= RMS_F32 && t <= RMS_F16;
 }
 
 /* Of a checked type. */
 static int64_t size_of(rms_dtype t) {
-  static const unsigned char size[] = {4, 8, 2, 2};
+  static const unsigned char size[] = {0, 4, 8, 2, 2};
   return size[t];
 }
 
-static rms_status check_dtypes(const rms_spec *spec) {
-  rms_dtype t = spec->dtype, w = spec->weight_dtype, r = spec->residual_dtype, g = spec->grad_dtype;
-  if (!is_dtype(t) || !is_dtype(w) || !is_dtype(r) || !is_dtype(g)) return RMS_E_DTYPE;
-  if (w != t && w != RMS_F32) return RMS_E_DTYPE;
-  if (g != t && g != w && g != RMS_F32) return RMS_E_DTYPE;
+/* The types of a call. as_x is what RMS_AS_X stands for; RMS_AS_X itself where it stands for nothing. */
+typedef struct {
+  rms_dtype data, as_x, residual, weight;
+} types;
+
+/* T itself or f32. */
+static rms_status check_wide_or_same(const types *t, int32_t given, rms_dtype *type) {
+  rms_dtype own = given == RMS_AS_X ? t->as_x : (rms_dtype)given;
+  if (own != t->data && own != RMS_F32) return RMS_E_DTYPE;
+  *type = own;
   return RMS_OK;
 }
 
-/* The residual's type is looked at only where a residual tensor is given: a zero spec of f64 data is fine without. */
-static rms_status check_residual_dtype(const rms_spec *spec) {
-  if (spec->residual_dtype == spec->dtype) return RMS_OK;
-  return spec->residual_dtype == RMS_F32 && spec->dtype != RMS_F64 ? RMS_OK : RMS_E_DTYPE;
+static rms_status check_same(const types *t, const rms_const_view *v) {
+  rms_dtype own = v->dtype == RMS_AS_X ? t->as_x : (rms_dtype)v->dtype;
+  return !v->data || own == t->data ? RMS_OK : RMS_E_DTYPE;
 }
+
+/* A tensor of the residual stream: T, or f32 beside 16-bit data. All of a call have one type. */
+static rms_status check_residual(types *t, const rms_const_view *v, bool *known) {
+  rms_dtype type;
+  if (!v->data) return RMS_OK;
+  TRY(check_wide_or_same(t, v->dtype, &type));
+  if ((*known && type != t->residual) || (type != t->data && t->data == RMS_F64)) return RMS_E_DTYPE;
+  t->residual = type;
+  *known = true;
+  return RMS_OK;
+}
+
+/* A weight that is absent has a type too: it decides how products are rounded. */
+static rms_status check_weight(types *t, const void *weight, int32_t given) {
+  if (!weight && given == RMS_AS_X) given = (int32_t)t->data;
+  return check_wide_or_same(t, given, &t->weight);
+}
+
+/* ---- the spec ---- */
 
 static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) {
   int64_t k = spec->partial;
@@ -41,23 +70,18 @@ static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) 
   return RMS_OK;
 }
 
-rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay) {
-  if (!spec) return RMS_E_ARGUMENT;
+rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_layout *lay) {
+  /* eps and the offset in the arithmetic of the data: they may vanish there, but not become infinite */
+  const double limit = dtype == RMS_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
   if (spec->kind != RMS_KIND_RMS && spec->kind != RMS_KIND_LAYER) return RMS_E_KIND;
-  rms_status status = check_dtypes(spec);
-  if (status) return status;
   if (spec->cols < 1) return RMS_E_COLS;
-  if (!(spec->eps >= 0 && spec->eps <= 1.7976931348623157e308)) return RMS_E_EPS;
-  /* eps in the arithmetic of the data: it may vanish there, but not become infinite */
-  if (spec->dtype != RMS_F64 && spec->eps > 3.4028234663852886e38) return RMS_E_EPS;
+  if (!(spec->eps >= 0 && spec->eps <= limit)) return RMS_E_EPS;
   if (spec->groups < 0 || (spec->groups > 1 && spec->cols % spec->groups)) return RMS_E_GROUPS;
   int64_t groups = spec->groups ? spec->groups : 1;
   int64_t width = groups > 1 ? spec->cols / groups : spec->cols;
-  if (spec->partial || spec->indices) status = check_partial(spec, flags, width);
-  if (status) return status;
+  if (spec->partial || spec->indices) TRY(check_partial(spec, flags, width));
   if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
   if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
-  double limit = spec->dtype == RMS_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
   if (!(spec->weight_offset >= -limit && spec->weight_offset <= limit)) return RMS_E_MODE;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
 
@@ -67,14 +91,11 @@ rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay) {
   lay->indices = spec->indices;
   lay->eps = spec->eps;
   lay->offset = spec->weight_offset;
-  lay->kind = spec->kind;
-  lay->eps_place = spec->eps_place;
-  lay->rounding = spec->rounding;
-  lay->weight_is_f32 = spec->weight_dtype == RMS_F32 && spec->dtype != RMS_F32;
-  lay->residual_is_f32 = spec->residual_dtype == RMS_F32 && spec->dtype != RMS_F32;
+  lay->dtype = dtype;
+  lay->kind = (rms_kind)spec->kind;
+  lay->eps_place = (rms_eps_place)spec->eps_place;
+  lay->rounding = (rms_rounding)spec->rounding;
   lay->per_inner = spec->weight_per_inner == 1;
-  lay->weight = NULL;
-  lay->weight_inner = 0;
   return RMS_OK;
 }
 
@@ -94,11 +115,12 @@ static int mul_overflows(int64_t a, int64_t b, int64_t *out) {
   return __builtin_mul_overflow(a, b, out);
 }
 
-static rms_status resolve_given(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride,
-                                int64_t size, tensor *t) {
-  int64_t inner_span, outer_span;
-  t->rows.data = (char *)(uintptr_t)data;
+static rms_status resolve_given(const shape *n, const rms_const_view *v, int64_t size, tensor *t) {
+  int64_t inner_span, outer_span, outer_stride = v->outer_stride, inner_stride = v->inner_stride;
+  t->rows.data = (char *)(uintptr_t)v->data;
   t->span = 0;
+  if (v->reserved != 0) return RMS_E_VERSION;
+  if (v->col_stride != 0 && v->col_stride != 1) return RMS_E_UNSUPPORTED;
   if (outer_stride < 0 || inner_stride < 0) return RMS_E_STRIDE;
   if (inner_stride == 0) inner_stride = n->cols;
   if (outer_stride == 0 && mul_overflows(n->inner, inner_stride, &outer_stride)) return RMS_E_SIZE;
@@ -120,10 +142,9 @@ static rms_status resolve_given(const shape *n, const void *data, int64_t outer_
   return RMS_OK;
 }
 
-static inline rms_status resolve(const shape *n, const void *data, int64_t outer_stride, int64_t inner_stride,
-                                 int64_t size, tensor *t) {
+static inline rms_status resolve(const shape *n, const rms_const_view *v, int64_t size, tensor *t) {
   static const tensor absent;
-  if (data) return resolve_given(n, data, outer_stride, inner_stride, size, t);
+  if (v->data) return resolve_given(n, v, size, t);
   *t = absent;
   return RMS_OK;
 }
@@ -214,6 +235,14 @@ static rms_status check_alias(const shape *n, const tensor *inputs, int input_co
 
 /* ---- whole calls ---- */
 
+/* An output as an input: what is checked of both is the same. */
+static rms_const_view seen(const rms_view *v) {
+  rms_const_view w = {v->data, v->dtype, v->reserved, v->outer_stride, v->inner_stride, v->col_stride};
+  return w;
+}
+
+static const rms_const_view nothing;
+
 static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner, const rms_layout *lay, shape *n,
                               int64_t *segments, int64_t *weights) {
   if (outer < 0 || inner < 0) return RMS_E_ARGUMENT;
@@ -228,17 +257,28 @@ static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner
   return RMS_OK;
 }
 
-static void place_weight(const rms_spec *spec, const void *weight, rms_layout *lay, int64_t inner) {
+static void place(const types *t, const rms_spec *spec, const void *weight, int64_t inner, rms_layout *lay) {
   lay->inner = inner;
+  lay->weight_is_f32 = t->weight != t->data;
+  lay->residual_is_f32 = t->residual != t->data;
   lay->weight = weight;
-  lay->weight_inner = spec->weight_per_inner ? spec->cols * size_of(spec->weight_dtype) : 0;
+  lay->weight_inner = spec->weight_per_inner ? spec->cols * size_of(t->weight) : 0;
 }
 
-#define TRY(call)                                                                                                      \
-  do {                                                                                                                 \
-    rms_status status_ = (call);                                                                                       \
-    if (status_) return status_;                                                                                       \
-  } while (0)
+static bool misaligned(const void *p, size_t size) {
+  return (uintptr_t)p % size != 0;
+}
+
+/* The arrays of numbers that are read and written as such; tensors may lie anywhere. */
+static rms_status check_alignment(const rms_spec *spec, const void *rstd, const void *mean, int64_t stat_size,
+                                  const void *stats, const void *sums) {
+  bool odd = misaligned(rstd, (size_t)stat_size) || misaligned(mean, (size_t)stat_size) ||
+             misaligned(spec->indices, sizeof(int64_t)) || misaligned(stats, sizeof(double)) ||
+             misaligned(sums, sizeof(double));
+  return odd ? RMS_E_ALIGNMENT : RMS_OK;
+}
+
+/* ---- forward ---- */
 
 /* The sign bit of a number below zero and the exponent of an infinity or NaN make these larger than those of any limit:
  * a double within 0..limit in one comparison. -0 is taken for too large. */
@@ -256,32 +296,35 @@ static bool dense(int64_t outer_stride, int64_t inner_stride, int64_t cols) {
 int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
-  if (!spec || !args) return 0;
-  unsigned t = (unsigned)spec->dtype, w = (unsigned)spec->weight_dtype, g = (unsigned)spec->grad_dtype;
-  unsigned modes =
-      (unsigned)spec->kind | (unsigned)spec->eps_place | (unsigned)spec->rounding | (unsigned)spec->weight_per_inner;
-  uint64_t unusual = modes | (uint64_t)spec->partial | (uintptr_t)spec->indices | ((uint64_t)spec->groups & ~1ull) |
-                     bits_of(spec->weight_offset) | ((uint64_t)args->inner & ~1ull) | (uintptr_t)args->residual.data |
-                     (uintptr_t)args->residual_out.data | (uintptr_t)args->bias | (uintptr_t)args->rstd |
-                     (uintptr_t)args->mean;
-  if (unusual || (t | w | g | (unsigned)spec->residual_dtype) > RMS_F16) return 0;
-  if ((w != t && w != RMS_F32) || (g != t && g != RMS_F32)) return 0;
+  int32_t t = args->x.dtype, w = args->weight_dtype;
+  uint32_t modes = (uint32_t)(spec->kind | spec->eps_place | spec->rounding | spec->weight_per_inner |
+                              args->x.reserved | args->y.reserved);
+  uint64_t unusual =
+      modes | (uint64_t)spec->partial | (uintptr_t)spec->indices | bits_of(spec->weight_offset) |
+      (((uint64_t)spec->groups | (uint64_t)args->inner | (uint64_t)args->x.col_stride | (uint64_t)args->y.col_stride) &
+       ~1ull) |
+      (uintptr_t)args->residual.data | (uintptr_t)args->residual_out.data | (uintptr_t)args->bias |
+      (uintptr_t)args->rstd | (uintptr_t)args->mean;
+  if (unusual || !is_dtype(t)) return 0;
+  if ((args->y.dtype != t && args->y.dtype != RMS_AS_X) || (w != t && w != RMS_F32 && w != RMS_AS_X)) return 0;
   if (!dense(args->x.outer_stride, args->x.inner_stride, spec->cols) ||
       !dense(args->y.outer_stride, args->y.inner_stride, spec->cols))
     return 0;
   if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return 0;
   if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return 0;
-  int64_t bytes = args->outer * spec->cols * size_of(spec->dtype);
+  int64_t bytes = args->outer * spec->cols * size_of((rms_dtype)t);
   if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return 0;
-  if (args->weight && spans_touch(args->y.data, bytes, args->weight, spec->cols * size_of(spec->weight_dtype)))
-    return 0;
+  /* 8 bytes an element: no weight takes more */
+  if (args->weight && spans_touch(args->y.data, bytes, args->weight, spec->cols * 8)) return 0;
   return bytes;
 }
 
 /* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest. */
 static void fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
+  rms_dtype dtype = (rms_dtype)args->x.dtype;
   job->lay.indices = NULL;
   job->lay.offset = 0;
+  job->lay.dtype = dtype;
   job->lay.kind = RMS_KIND_RMS;
   job->lay.eps_place = RMS_EPS_INSIDE;
   job->lay.rounding = RMS_ROUND_AFTER_WEIGHT;
@@ -296,45 +339,60 @@ static void fill_plain_forward(const rms_spec *spec, const rms_forward_args *arg
   job->lay.inner = job->lay.groups = 1;
   job->lay.width = job->lay.k = spec->cols;
   job->lay.eps = spec->eps;
-  job->lay.weight_is_f32 = spec->weight_dtype == RMS_F32 && spec->dtype != RMS_F32;
+  job->lay.weight_is_f32 = args->weight_dtype != RMS_AS_X && args->weight_dtype != args->x.dtype;
   job->lay.weight = args->weight;
   job->x.data = (char *)(uintptr_t)args->x.data;
   job->y.data = args->y.data;
-  job->x.outer = job->x.inner = job->y.outer = job->y.inner = spec->cols * size_of(spec->dtype);
+  job->x.outer = job->x.inner = job->y.outer = job->y.inner = spec->cols * size_of(dtype);
+}
+
+static rms_status check_forward_types(const rms_forward_args *args, const rms_const_view *y,
+                                      const rms_const_view *residual_out, types *t) {
+  bool known = false;
+  if (!is_dtype(args->x.dtype)) return RMS_E_DTYPE;
+  t->data = t->as_x = t->residual = (rms_dtype)args->x.dtype;
+  TRY(check_same(t, y));
+  TRY(check_residual(t, &args->residual, &known));
+  TRY(check_residual(t, residual_out, &known));
+  TRY(check_weight(t, args->weight, args->weight_dtype));
+  if (args->bias) {
+    rms_dtype bias;
+    TRY(check_wide_or_same(t, args->bias_dtype, &bias));
+    if (!args->weight) t->weight = bias;
+    if (bias != t->weight) return RMS_E_DTYPE;
+  }
+  return RMS_OK;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
                              rms_stat *stats_out, rms_forward_job *job, int64_t *segments) {
   shape n;
+  types t;
   int64_t weights;
   if (!flags && rms_check_plain_forward(spec, args)) {
     fill_plain_forward(spec, args, job);
     *segments = args->outer;
     return RMS_OK;
   }
-  TRY(rms_check_spec(spec, flags, &job->lay));
-  if (!args) return RMS_E_ARGUMENT;
+  bool stats = flags & RMS_CHECK_STATS;
+  const rms_const_view y = stats ? nothing : seen(&args->y);
+  const rms_const_view residual_out = stats ? nothing : seen(&args->residual_out);
+  const void *rstd = stats ? NULL : args->rstd, *mean = stats ? NULL : args->mean;
+  TRY(check_forward_types(args, &y, &residual_out, &t));
+  TRY(rms_check_spec(spec, t.data, flags, &job->lay));
   TRY(check_shape(spec, args->outer, args->inner, &job->lay, &n, segments, &weights));
-  int stats = flags & RMS_CHECK_STATS;
-  int has_residual = args->residual.data || (!stats && args->residual_out.data);
-  if (has_residual) TRY(check_residual_dtype(spec));
   if (n.outer > 0) {
-    if (!args->x.data || (!stats && !args->y.data)) return RMS_E_ARGUMENT;
-    if (!stats && args->residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
+    if (!args->x.data || (!stats && !y.data)) return RMS_E_ARGUMENT;
+    if (residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
   }
 
-  int64_t size = size_of(spec->dtype), residual_size = size_of(spec->residual_dtype);
-  int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
-  int64_t weight_bytes = weights * size_of(spec->weight_dtype);
-  tensor in[2], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
-  TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, size, &in[0]));
-  TRY(resolve(&n, args->residual.data, args->residual.outer_stride, args->residual.inner_stride, residual_size,
-              &in[1]));
-  if (!stats) {
-    const rms_view *y = &args->y, *r = &args->residual_out;
-    TRY(resolve(&n, y->data, y->outer_stride, y->inner_stride, size, &out[0]));
-    TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
-  }
+  int64_t stat_size = t.data == RMS_F64 ? 8 : 4, weight_bytes = weights * size_of(t.weight);
+  tensor in[2], out[2];
+  TRY(check_alignment(spec, rstd, mean, stat_size, stats_in ? stats_in : stats_out, NULL));
+  TRY(resolve(&n, &args->x, size_of(t.data), &in[0]));
+  TRY(resolve(&n, &args->residual, size_of(t.residual), &in[1]));
+  TRY(resolve(&n, &y, size_of(t.data), &out[0]));
+  TRY(resolve(&n, &residual_out, size_of(t.residual), &out[1]));
   if (n.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
     array given[4], made[3];
@@ -343,13 +401,12 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
     list(given, &givens, args->bias, weight_bytes);
     list(given, &givens, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
     list(given, &givens, stats_in, split_bytes);
-    list(made, &mades, stats ? NULL : args->rstd, stat_bytes);
-    list(made, &mades, stats ? NULL : args->mean, stat_bytes);
+    list(made, &mades, rstd, *segments * stat_size);
+    list(made, &mades, mean, *segments * stat_size);
     list(made, &mades, stats_out, split_bytes);
-    TRY(check_alias(&n, in, args->residual.data ? 2 : 1, out, args->residual_out.data ? 2 : 1, given, givens, made,
-                    mades));
+    TRY(check_alias(&n, in, 2, out, 2, given, givens, made, mades));
   }
-  place_weight(spec, args->weight, &job->lay, n.inner);
+  place(&t, spec, args->weight, n.inner, &job->lay);
   job->x = in[0].rows;
   job->residual = in[1].rows;
   job->y = out[0].rows;
@@ -363,13 +420,37 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   return RMS_OK;
 }
 
+/* ---- backward ---- */
+
+static rms_status check_backward_types(const rms_backward_args *args, const rms_const_view *dx,
+                                       const rms_const_view *dresidual_out, bool stats, types *t, rms_dtype *dweight,
+                                       rms_dtype *dbias) {
+  bool known = false;
+  if (!is_dtype(args->x.dtype)) return RMS_E_DTYPE;
+  t->data = t->as_x = (rms_dtype)(args->dy.dtype == RMS_AS_X ? args->x.dtype : args->dy.dtype);
+  if (!is_dtype(t->data)) return RMS_E_DTYPE;
+  t->residual = t->data;
+  if ((rms_dtype)args->x.dtype != t->data) { /* a sum in f32 beside 16-bit data */
+    if (args->x.dtype != RMS_F32 || t->data == RMS_F64) return RMS_E_DTYPE;
+    t->as_x = RMS_AS_X;
+    t->residual = RMS_F32;
+    known = true;
+  }
+  TRY(check_same(t, dx));
+  TRY(check_residual(t, &args->dresidual, &known));
+  TRY(check_residual(t, dresidual_out, &known));
+  TRY(check_weight(t, args->weight, args->weight_dtype));
+  *dweight = *dbias = t->data;
+  if (!stats && args->dweight) TRY(check_wide_or_same(t, args->dweight_dtype, dweight));
+  if (!stats && args->dbias) TRY(check_wide_or_same(t, args->dbias_dtype, dbias));
+  return RMS_OK;
+}
+
 static rms_status check_backward_given(const rms_spec *spec, const rms_backward_args *args, int flags) {
   const int all = RMS_ACCUMULATE_DX | RMS_ACCUMULATE_DWEIGHT | RMS_ACCUMULATE_DBIAS;
-  int stats = flags & RMS_CHECK_STATS;
+  bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
   if (args->accumulate & ~all) return RMS_E_MODE;
-  if (args->x_is_sum != 0 && args->x_is_sum != 1) return RMS_E_MODE;
-  if (args->x_is_sum || args->dresidual.data || args->dresidual_out.data) TRY(check_residual_dtype(spec));
-  if (!(flags & RMS_CHECK_SPLIT) && spec->kind == RMS_KIND_LAYER && !args->rstd != !args->mean) return RMS_E_ARGUMENT;
+  if (!split && spec->kind == RMS_KIND_LAYER && !args->rstd != !args->mean) return RMS_E_ARGUMENT;
   if (args->outer > 0) {
     if (!args->dy.data || !args->x.data) return RMS_E_ARGUMENT;
     if (!stats && (args->accumulate & RMS_ACCUMULATE_DX) && !args->dx.data) return RMS_E_ARGUMENT;
@@ -381,56 +462,57 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments) {
   shape n;
+  types t;
   int64_t weights;
-  TRY(rms_check_spec(spec, flags, &job->lay));
-  if (!args) return RMS_E_ARGUMENT;
+  bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
+  const rms_const_view dx = stats ? nothing : seen(&args->dx);
+  const rms_const_view dresidual_out = stats ? nothing : seen(&args->dresidual_out);
+  const void *rstd = split ? NULL : args->rstd;
+  const void *mean = split || spec->kind != RMS_KIND_LAYER ? NULL : args->mean;
+  TRY(check_backward_types(args, &dx, &dresidual_out, stats, &t, &job->dweight_type, &job->dbias_type));
+  TRY(rms_check_spec(spec, t.data, flags, &job->lay));
   TRY(check_shape(spec, args->outer, args->inner, &job->lay, &n, segments, &weights));
   TRY(check_backward_given(spec, args, flags));
 
-  int stats = flags & RMS_CHECK_STATS;
-  int64_t size = size_of(spec->dtype), residual_size = size_of(spec->residual_dtype);
-  int64_t stat_bytes = *segments * (spec->dtype == RMS_F64 ? 8 : 4);
-  int64_t grad_bytes = weights * size_of(spec->grad_dtype);
-  tensor in[3], out[2] = {{{NULL, 0, 0}, 0, 0}, {{NULL, 0, 0}, 0, 0}};
-  TRY(resolve(&n, args->dy.data, args->dy.outer_stride, args->dy.inner_stride, size, &in[0]));
-  TRY(resolve(&n, args->x.data, args->x.outer_stride, args->x.inner_stride, args->x_is_sum ? residual_size : size,
-              &in[1]));
-  TRY(resolve(&n, args->dresidual.data, args->dresidual.outer_stride, args->dresidual.inner_stride, residual_size,
-              &in[2]));
-  if (!stats) {
-    const rms_view *dx = &args->dx, *r = &args->dresidual_out;
-    TRY(resolve(&n, dx->data, dx->outer_stride, dx->inner_stride, size, &out[0]));
-    TRY(resolve(&n, r->data, r->outer_stride, r->inner_stride, residual_size, &out[1]));
+  int64_t stat_size = t.data == RMS_F64 ? 8 : 4;
+  tensor in[3], out[2];
+  TRY(check_alignment(spec, rstd, mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
+  TRY(resolve(&n, &args->dy, size_of(t.data), &in[0]));
+  TRY(resolve(&n, &args->x, size_of((rms_dtype)args->x.dtype), &in[1]));
+  TRY(resolve(&n, &args->dresidual, size_of(t.residual), &in[2]));
+  TRY(resolve(&n, &dx, size_of(t.data), &out[0]));
+  TRY(resolve(&n, &dresidual_out, size_of(t.residual), &out[1]));
+  if (!(flags & RMS_CHECK_QUERY)) {
+    bool wants_sums = !stats && (args->dweight || args->dbias);
+    int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat), sums_bytes = *segments * (int64_t)sizeof(rms_grad_sum);
+    array given[6], made[4];
+    int givens = 0, mades = 0;
+    list(given, &givens, args->weight, weights * size_of(t.weight));
+    list(given, &givens, rstd, *segments * stat_size);
+    list(given, &givens, split ? NULL : args->mean, *segments * stat_size);
+    list(given, &givens, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
+    list(given, &givens, stats_in, split_bytes);
+    list(given, &givens, sums_in, sums_bytes);
+    list(made, &mades, stats ? NULL : args->dweight, weights * size_of(job->dweight_type));
+    list(made, &mades, stats ? NULL : args->dbias, weights * size_of(job->dbias_type));
+    if (n.outer > 0) {
+      list(made, &mades, wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes);
+      list(made, &mades, sums_out, sums_bytes);
+      TRY(check_alias(&n, in, 3, out, 2, given, givens, made, mades));
+    } else if (mades == 2 && array_clash(made[0].data, made[0].bytes, made + 1, 1)) {
+      return RMS_E_ALIAS;
+    }
   }
-  int wants_sums = !stats && (args->dweight || args->dbias), split = flags & RMS_CHECK_SPLIT;
-  int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat), sums_bytes = *segments * (int64_t)sizeof(rms_grad_sum);
-  array given[6], made[4];
-  int givens = 0, mades = 0;
-  list(given, &givens, args->weight, weights * size_of(spec->weight_dtype));
-  list(given, &givens, split ? NULL : args->rstd, stat_bytes);
-  list(given, &givens, split ? NULL : args->mean, stat_bytes);
-  list(given, &givens, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
-  list(given, &givens, stats_in, split_bytes);
-  list(given, &givens, sums_in, sums_bytes);
-  list(made, &mades, stats ? NULL : args->dweight, grad_bytes);
-  list(made, &mades, stats ? NULL : args->dbias, grad_bytes);
-  if (n.outer > 0) {
-    list(made, &mades, wants_sums ? args->workspace : NULL, (int64_t)args->workspace_bytes);
-    list(made, &mades, sums_out, sums_bytes);
-    TRY(check_alias(&n, in, 3, out, 2, given, givens, made, mades));
-  } else if (mades == 2 && array_clash(made[0].data, grad_bytes, made + 1, 1)) {
-    return RMS_E_ALIAS;
-  }
-  place_weight(spec, args->weight, &job->lay, n.inner);
+  place(&t, spec, args->weight, n.inner, &job->lay);
   job->dy = in[0].rows;
   job->x = in[1].rows;
   job->dresidual = in[2].rows;
   job->dx = out[0].rows;
   job->dresidual_out = out[1].rows;
-  job->x_is_f32 = args->x_is_sum && job->lay.residual_is_f32;
+  job->x_is_f32 = (rms_dtype)args->x.dtype != t.data;
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
-  job->rstd = args->rstd;
-  job->mean = spec->kind == RMS_KIND_LAYER ? args->mean : NULL;
+  job->rstd = rstd;
+  job->mean = mean;
   job->stats_in = stats_in;
   job->sums_in = sums_in;
   job->sums_out = sums_out;

@@ -6,17 +6,18 @@
 #define RMS_CORE_CHECK_H
 
 #include <stdint.h>
-#include "../cpu/kernels.h"
+#include "job.h"
 
 /* Which function the arguments are for. */
 enum {
   RMS_CHECK_SPLIT = 1,  /* partial may be RMS_PARTIAL_NONE                       */
   RMS_CHECK_STATS = 2,  /* outputs of the arguments are ignored                  */
   RMS_CHECK_DEVICE = 4, /* pointers are on a device: the index list is not read  */
+  RMS_CHECK_QUERY = 8,  /* a question about the call: its tensors may overlap    */
 };
 
-/* The spec alone; fills the layout (strides and pointers excepted). */
-rms_status rms_check_spec(const rms_spec *spec, int flags, rms_layout *lay);
+/* The spec alone, for data of a checked type; fills what the layout takes from it. */
+rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_layout *lay);
 
 /* A whole call, with the arrays of the split form where it has any; *segments = outer * inner * groups. */
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -32,11 +33,6 @@ int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
 
 static inline rms_status rms_check_executor(const rms_executor *executor) {
   return !executor || (executor->run && executor->concurrency >= 1) ? RMS_OK : RMS_E_EXECUTOR;
-}
-
-/* dweight and dbias: elements of the weight tensors. */
-static inline int64_t rms_weight_count(const rms_spec *spec, int64_t inner) {
-  return spec->weight_per_inner ? inner * spec->cols : spec->cols;
 }
 
 #endif

@@ -18,6 +18,8 @@ const char *rms_status_string(rms_status status) {
     return message;
     RMS_STATUS_LIST(CASE)
 #undef CASE
+  case RMS_STATUS_END:
+    break;
   }
   return "unknown status";
 }
@@ -31,6 +33,8 @@ size_t rms_dtype_size(rms_dtype dtype) {
   case RMS_BF16:
   case RMS_F16:
     return 2;
+  case RMS_AS_X:
+    break;
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include "check.h"
 #include "run.h"
+#include "sized.h"
 
 typedef struct {
   rms_forward_job job;
@@ -16,22 +17,22 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 }
 
 /* Bytes of all the tensors of rows that one segment touches. */
-static int64_t segment_traffic(const rms_spec *spec, const rms_forward_job *job) {
-  int64_t size = (int64_t)rms_dtype_size(spec->dtype), bytes = size;
+static int64_t segment_traffic(const rms_forward_job *job) {
+  int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
   if (job->y.data) bytes += size;
   if (job->residual.data) {
-    int64_t residual = (int64_t)rms_dtype_size(spec->residual_dtype);
+    int64_t residual = job->lay.residual_is_f32 ? 4 : size;
     bytes += job->residual_out.data ? 2 * residual : residual;
   }
   return bytes * job->lay.width;
 }
 
-static void choose_stores(const rms_spec *spec, rms_forward_job *job, int64_t segments, int64_t traffic) {
+static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic) {
   if (segments * traffic <= rms_stream_threshold()) return;
   job->fetch_ahead = true;
   job->in_groups = rms_drops_prefetches();
-  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->dtype);
-  int64_t residual_bytes = job->lay.width * (int64_t)rms_dtype_size(spec->residual_dtype);
+  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
+  int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;
   job->stream_y =
       rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) && !rms_same_rows(y, &job->residual);
@@ -48,45 +49,64 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
-  r.kernel = (stats_out ? kernels->stats : kernels->forward)[spec->dtype];
-  int64_t traffic = segment_traffic(spec, &r.job);
-  if (!stats_out) choose_stores(spec, &r.job, segments, traffic);
+  r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
+  int64_t traffic = segment_traffic(&r.job);
+  if (!stats_out) choose_stores(&r.job, segments, traffic);
   rms_run_blocks(executor, segments, traffic, run_forward, &r);
   return RMS_OK;
 }
 
 /* A plain call of one short row, straight to its kernel. False: nothing was done. */
 static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
-  if (!args || args->outer != 1) return false;
+  if (args->outer != 1) return false;
   int64_t traffic = 2 * rms_check_plain_forward(spec, args);
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
-  return kernels->row[spec->dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
-                                   spec->weight_dtype != spec->dtype);
+  int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
+  return kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
+                             weight_dtype != RMS_AS_X && weight_dtype != dtype);
 }
 
-rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor) {
+/* ---- entry points ---- */
+
+rms_status rms_forward_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                             const rms_executor *executor) {
+  rms_forward_structs room;
+  rms_status status = rms_take_forward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   if (rms_check_executor(executor) == RMS_OK && forward_row(spec, args)) return RMS_OK;
   return forward(spec, args, 0, NULL, NULL, executor);
 }
 
-rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
-                     const rms_executor *executor) {
+rms_status rms_stats_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                           rms_stat *stats, const rms_executor *executor) {
+  rms_forward_structs room;
+  rms_status status = rms_take_forward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   if (!stats) return RMS_E_ARGUMENT;
   return forward(spec, args, RMS_CHECK_SPLIT | RMS_CHECK_STATS, NULL, stats, executor);
 }
 
-rms_status rms_apply(const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats,
-                     const rms_executor *executor) {
+rms_status rms_apply_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                           const rms_stat *stats, const rms_executor *executor) {
+  rms_forward_structs room;
+  rms_status status = rms_take_forward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
   if (!stats) return RMS_E_ARGUMENT;
   return forward(spec, args, RMS_CHECK_SPLIT, stats, NULL, executor);
 }
 
-rms_status rms_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from) {
+rms_status rms_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t count, rms_stat *into,
+                                 const rms_stat *from) {
+  rms_spec room;
   rms_layout lay;
-  rms_status status = rms_check_spec(spec, RMS_CHECK_SPLIT, &lay);
+  if (!spec) return RMS_E_ARGUMENT;
+  spec = rms_sized(spec, spec_size, &room, sizeof room);
+  if (!spec) return RMS_E_VERSION;
+  rms_status status = rms_check_spec(spec, RMS_F64, RMS_CHECK_SPLIT, &lay); /* statistics are doubles */
   if (status) return status;
   if (count < 0 || (count > 0 && (!into || !from))) return RMS_E_ARGUMENT;
+  if (((uintptr_t)into | (uintptr_t)from) % sizeof(double)) return RMS_E_ALIGNMENT;
   for (int64_t i = 0; i < count; i++) {
     rms_stat a = into[i], b = from[i];
     double n = a.count + b.count;
@@ -119,16 +139,17 @@ rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t r
   spec.kind = RMS_KIND_RMS;
   spec.eps_place = RMS_EPS_INSIDE;
   spec.rounding = RMS_ROUND_AFTER_WEIGHT;
-  spec.dtype = spec.weight_dtype = spec.residual_dtype = spec.grad_dtype = RMS_F32;
   spec.weight_per_inner = 0;
   args.outer = rows;
   args.inner = 1;
   args.x = args.residual = no_input;
   args.y = args.residual_out = no_output;
   args.x.data = x;
+  args.x.dtype = RMS_F32;
   args.y.data = y;
   args.weight = weight;
   args.bias = NULL;
   args.rstd = args.mean = NULL;
+  args.weight_dtype = args.bias_dtype = RMS_AS_X;
   return rms_forward(&spec, &args, NULL);
 }

@@ -20,7 +20,7 @@ static double distance(dd a, dd b) {
 /* x = (3, 4): mean square 25/2, so h^2 = 9/12.5 and 16/12.5. */
 static void rms_by_hand(void) {
   const double x[] = {3, 4}, dy[] = {1, 0};
-  rms_spec spec = {.cols = 2, .dtype = RMS_F64, .weight_dtype = RMS_F64};
+  vf_spec spec = {.cols = 2, .dtype = RMS_F64, .weight_dtype = RMS_F64};
   vf_row row;
   if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
   row.x = x;
@@ -41,7 +41,7 @@ static void rms_by_hand(void) {
 /* x = (1, 2, 3, 4): mean 5/2, variance 5/4; with eps = 1/4 outside the root nothing is rational, inside r^2 = 2/3. */
 static void layer_by_hand(void) {
   const double x[] = {1, 2, 3, 4}, dy[] = {1, 0, 0, 0};
-  rms_spec spec = {.cols = 4, .eps = 0.25, .kind = RMS_KIND_LAYER, .dtype = RMS_F64, .weight_dtype = RMS_F64};
+  vf_spec spec = {.cols = 4, .eps = 0.25, .kind = RMS_KIND_LAYER, .dtype = RMS_F64, .weight_dtype = RMS_F64};
   vf_row row;
   if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
   row.x = x;
@@ -59,7 +59,7 @@ static void layer_by_hand(void) {
 
 static void outside_by_hand(void) {
   const double x[] = {3, -3, 100}; /* the statistic sees the first two: rms = 3, r = 1/(3 + 1) */
-  rms_spec spec = {
+  vf_spec spec = {
       .cols = 3, .eps = 1, .partial = 2, .eps_place = RMS_EPS_OUTSIDE, .dtype = RMS_F64, .weight_dtype = RMS_F64};
   vf_row row;
   if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
@@ -75,7 +75,7 @@ static void outside_by_hand(void) {
 /* bf16, x = (3, 4): h = 0.848528..., in bf16 217/256. Times 1.5: 325.5/256, in bf16 163/128; plus 1/128: 164/128. */
 static void before_by_hand(void) {
   const double x[] = {3, 4}, g[] = {1.5, 1}, b[] = {1.0 / 128, 0}, dy[] = {1.25, 1};
-  rms_spec spec = {.cols = 2, .dtype = RMS_BF16, .weight_dtype = RMS_BF16, .rounding = RMS_ROUND_BEFORE_WEIGHT};
+  vf_spec spec = {.cols = 2, .dtype = RMS_BF16, .weight_dtype = RMS_BF16, .rounding = RMS_ROUND_BEFORE_WEIGHT};
   vf_row row;
   if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
   row.x = x;
@@ -100,7 +100,7 @@ static void before_by_hand(void) {
 static void zero_statistic(void) {
   const double zeros[] = {0, 0, 0}, sevens[] = {7, 7, 7}, dy[] = {1, 2, 3};
   for (int layer = 0; layer < 2; layer++) {
-    rms_spec spec = {.cols = 3, .kind = layer ? RMS_KIND_LAYER : RMS_KIND_RMS, .dtype = RMS_F64};
+    vf_spec spec = {.cols = 3, .kind = layer ? RMS_KIND_LAYER : RMS_KIND_RMS, .dtype = RMS_F64};
     vf_row row;
     if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
     row.x = layer ? sevens : zeros;
@@ -117,7 +117,7 @@ static void zero_statistic(void) {
 }
 
 static void definitions(void) {
-  rms_spec spec = {.cols = 1, .dtype = RMS_BF16, .residual_dtype = RMS_BF16, .weight_offset = 1};
+  vf_spec spec = {.cols = 1, .dtype = RMS_BF16, .residual_dtype = RMS_BF16, .weight_offset = 1};
   T_EQ_F64(256.0, vf_residual_sum(&spec, 256, 1)); /* 257 is not in bf16; ties to even */
   T_EQ_F64(260.0, vf_residual_sum(&spec, 256, 3));
   spec.residual_dtype = RMS_F32;
@@ -173,7 +173,7 @@ static point draw_point(uint64_t stream) {
   return p;
 }
 
-static void check_gradients(rms_spec spec, uint64_t stream) {
+static void check_gradients(vf_spec spec, uint64_t stream) {
   point p = draw_point(stream);
   vf_row row;
   dd dx[N], dw[N];
@@ -201,7 +201,7 @@ static void gradients(void) {
   static const int64_t listed[] = {1, 2, 5};
   const double eps[] = {0, 1e-6, 0.1, 3};
   for (uint64_t i = 0; i < 2 * 2 * T_COUNT(eps) * 3; i++) {
-    rms_spec spec = {
+    vf_spec spec = {
         .eps = eps[i / 4 % T_COUNT(eps)], .eps_place = (rms_eps_place)(i % 2), .kind = (rms_kind)(i / 2 % 2)};
     int64_t groups[] = {0, 2, 3};
     spec.groups = groups[i / 16];
@@ -225,7 +225,7 @@ static void scale_invariance(void) {
   const int shifts[] = {-1020, -500, 13, 900};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      rms_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
+      vf_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
       vf_row plain, other;
       if (!T_EQ_INT(0, vf_row_create(&plain, &spec)) || !T_EQ_INT(0, vf_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++)
@@ -253,7 +253,7 @@ static void gradient_invariance(void) {
   const int shifts[] = {-1000, 1000};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      rms_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
+      vf_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
       vf_row plain, other;
       if (!T_EQ_INT(0, vf_row_create(&plain, &spec)) || !T_EQ_INT(0, vf_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++) {

@@ -39,25 +39,24 @@ static void fill(buffer *r, rms_dtype dtype, int64_t cols, uint64_t stream, doub
     vf_store(dtype, r->raw, j, vf_random_normal(&random) * scale);
 }
 
-static rms_spec plain_spec(rms_dtype dtype, int64_t cols, rms_kind kind, double eps) {
-  return (rms_spec){.cols = cols,
-                    .eps = eps,
-                    .kind = kind,
-                    .dtype = dtype,
-                    .weight_dtype = dtype,
-                    .residual_dtype = dtype,
-                    .grad_dtype = dtype};
+static vf_spec plain_spec(rms_dtype dtype, int64_t cols, rms_kind kind, double eps) {
+  vf_spec spec = {.cols = cols, .eps = eps, .kind = kind};
+  vf_spec_set_types(&spec, dtype);
+  return spec;
 }
 
-static void forward(const rms_spec *spec, const buffer *x, const buffer *weight, buffer *y) {
-  rms_forward_args args = {.outer = 1, .x.data = x->raw, .weight = weight ? weight->raw : NULL, .y.data = y->raw};
-  T_EQ_STATUS(RMS_OK, rms_forward(spec, &args, NULL));
+static void forward(const vf_spec *spec, const buffer *x, const buffer *weight, buffer *y) {
+  rms_spec called = vf_library_spec(spec);
+  rms_forward_args args = {.outer = 1, .x = {x->raw, (int32_t)spec->dtype}, .y.data = y->raw};
+  args.weight = weight ? weight->raw : NULL;
+  T_EQ_STATUS(RMS_OK, rms_forward(&called, &args, NULL));
 }
 
-static void backward(const rms_spec *spec, const buffer *x, const buffer *dy, const buffer *weight, buffer *dx) {
-  rms_backward_args args = {
-      .outer = 1, .x.data = x->raw, .dy.data = dy->raw, .weight = weight ? weight->raw : NULL, .dx.data = dx->raw};
-  T_EQ_STATUS(RMS_OK, rms_backward(spec, &args, NULL));
+static void backward(const vf_spec *spec, const buffer *x, const buffer *dy, const buffer *weight, buffer *dx) {
+  rms_spec called = vf_library_spec(spec);
+  rms_backward_args args = {.outer = 1, .x = {x->raw, (int32_t)spec->dtype}, .dy.data = dy->raw, .dx.data = dx->raw};
+  args.weight = weight ? weight->raw : NULL;
+  T_EQ_STATUS(RMS_OK, rms_backward(&called, &args, NULL));
 }
 
 /* ---- Bit for bit ----------------------------------------------------------------------------------------------------
@@ -70,7 +69,7 @@ static void power_of_two(rms_dtype dtype, int64_t cols) {
   static const int shifts[] = {-3, 4};
   for (int kind = 0; kind < 2; kind++)
     for (size_t i = 0; i < T_COUNT(shifts); i++) {
-      rms_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0x1p-12), scaled = spec;
+      vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0x1p-12), scaled = spec;
       fill(&x, dtype, cols, 1, 1);
       fill(&weight, dtype, cols, 2, 1);
       fill(&dy, dtype, cols, 3, 1);
@@ -92,7 +91,7 @@ static void power_of_two(rms_dtype dtype, int64_t cols) {
 
 static void negation(rms_dtype dtype, int64_t cols) {
   for (int kind = 0; kind < 2; kind++) {
-    rms_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 1e-6);
+    vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 1e-6);
     fill(&x, dtype, cols, 4, 1);
     fill(&weight, dtype, cols, 5, 1);
     for (int64_t j = 0; j < cols; j++)
@@ -106,13 +105,13 @@ static void negation(rms_dtype dtype, int64_t cols) {
 
 static void partial_of_all(rms_dtype dtype, int64_t cols) {
   static int64_t all[MOST];
-  rms_spec full = plain_spec(dtype, cols, RMS_KIND_RMS, 1e-6), partial = full, listed;
+  vf_spec full = plain_spec(dtype, cols, RMS_KIND_RMS, 1e-6), partial = full, listed;
   for (int64_t j = 0; j < cols; j++)
     all[j] = j;
   partial.partial = cols;
   listed = partial;
   listed.indices = all;
-  const rms_spec *others[] = {&partial, &listed};
+  const vf_spec *others[] = {&partial, &listed};
   fill(&x, dtype, cols, 6, 1);
   fill(&weight, dtype, cols, 7, 1);
   fill(&dy, dtype, cols, 8, 1);
@@ -137,7 +136,7 @@ static double dx_tolerance(const vf_row *row, rms_dtype dtype, int64_t j) {
 static void gradient_identity(rms_dtype dtype, int64_t cols) {
   static double wide_x[MOST], wide_dy[MOST], wide_g[MOST];
   for (int kind = 0; kind < 2; kind++) {
-    rms_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0.03125);
+    vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0.03125);
     vf_row row;
     fill(&x, dtype, cols, 9, 1);
     fill(&weight, dtype, cols, 10, 1);
@@ -177,9 +176,9 @@ static void gradient_identity(rms_dtype dtype, int64_t cols) {
 
 static void one_column(void) {
   float one = 3, gradient = 2, out = 7;
-  rms_spec spec = plain_spec(RMS_F32, 1, RMS_KIND_LAYER, 1e-5);
-  rms_forward_args fwd = {.outer = 1, .x.data = &one, .y.data = &out};
-  rms_backward_args bwd = {.outer = 1, .x.data = &one, .dy.data = &gradient, .dx.data = &out};
+  rms_spec spec = {.cols = 1, .eps = 1e-5, .kind = RMS_KIND_LAYER};
+  rms_forward_args fwd = {.outer = 1, .x = {&one, RMS_F32}, .y.data = &out};
+  rms_backward_args bwd = {.outer = 1, .x = {&one, RMS_F32}, .dy.data = &gradient, .dx.data = &out};
   T_EQ_STATUS(RMS_OK, rms_forward(&spec, &fwd, NULL));
   T_EQ_F64(0.0, (double)out);
   T_EQ_STATUS(RMS_OK, rms_backward(&spec, &bwd, NULL));
@@ -194,7 +193,7 @@ static void one_column(void) {
 static void zero_statistic(rms_dtype dtype, int64_t cols) {
   for (int kind = 0; kind < 2; kind++)
     for (int place = 0; place < 2; place++) {
-      rms_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0);
+      vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0);
       spec.eps_place = (rms_eps_place)place;
       fill(&dy, dtype, cols, 12, 1);
       for (int64_t j = 0; j < cols; j++)
@@ -215,8 +214,8 @@ static void spoilt_row(rms_dtype dtype, int64_t cols) {
   size_t bytes = rms_dtype_size(dtype) * COLS;
   for (int kind = 0; kind < 2; kind++)
     for (size_t i = 0; i < T_COUNT(poisons); i++) {
-      rms_spec spec = plain_spec(dtype, COLS, (rms_kind)kind, 1e-6);
-      rms_forward_args args = {.outer = ROWS, .x.data = x.raw, .y.data = y.raw};
+      rms_spec spec = {.cols = COLS, .eps = 1e-6, .kind = kind};
+      rms_forward_args args = {.outer = ROWS, .x = {x.raw, (int32_t)dtype}, .y.data = y.raw};
       fill(&x, dtype, ROWS * COLS, 13, 1);
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
       other_y = y;

@@ -27,21 +27,19 @@ static void check_everywhere(const char *text) {
 static void ones(rms_kind kind) {
   enum { ROWS = 65536, COLS = 3 };
   static uint16_t x[ROWS * COLS], dy[ROWS * COLS], dbias[COLS];
-  rms_spec spec = {.cols = COLS, .eps = 1e-6, .kind = kind, .dtype = RMS_BF16, .weight_dtype = RMS_BF16};
-  spec.residual_dtype = spec.grad_dtype = RMS_BF16;
+  rms_spec spec = {.cols = COLS, .eps = 1e-6, .kind = (int32_t)kind};
+  rms_backward_args args = {.outer = ROWS, .x = {x, RMS_BF16}, .dy.data = dy, .dbias = dbias};
   for (int64_t i = 0; i < ROWS * COLS; i++) {
     vf_store(RMS_BF16, x, i, (double)(i % 7) - 3);
     vf_store(RMS_BF16, dy, i, 1);
   }
-  size_t bytes = rms_backward_workspace(&spec, ROWS, 1), rounded = (bytes + 63) / 64 * 64;
-  void *workspace = aligned_alloc(64, rounded);
-  if (!T_CHECK(workspace != NULL)) return;
-  rms_backward_args args = {
-      .outer = ROWS, .x.data = x, .dy.data = dy, .dbias = dbias, .workspace = workspace, .workspace_bytes = bytes};
+  args.workspace_bytes = rms_backward_workspace(&spec, &args);
+  args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);
+  if (!T_CHECK(args.workspace != NULL)) return;
   T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
   for (int j = 0; j < COLS; j++)
     T_EQ_F64(65536.0, vf_load(RMS_BF16, dbias, j));
-  free(workspace);
+  free(args.workspace);
 }
 
 static void sums_of_ones(void) {

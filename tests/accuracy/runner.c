@@ -37,9 +37,10 @@ static void shift_row(char *row, int64_t cols, size_t element) {
 }
 
 static void spoil(const vf_memory *memory, const rms_spec *spec, rms_view out, const void *weight, int64_t row) {
-  size_t element = rms_dtype_size(spec->dtype);
+  rms_dtype dtype = (rms_dtype)out.dtype;
+  size_t element = rms_dtype_size(dtype);
   char *start = (char *)out.data + row * out.outer_stride * (int64_t)element;
-  if (plan.kind == ULPS) add_ulps(spec->dtype, start, spec->cols / 2, plan.amount);
+  if (plan.kind == ULPS) add_ulps(dtype, start, spec->cols / 2, plan.amount);
   if (plan.kind == GAP) start[(size_t)spec->cols * element] ^= 1;
   if (plan.kind == INPUT) memory->block[vf_block_of(memory, weight)].base[300] ^= 1;
   if (plan.kind == STALE_ROW) memset(start, 0xa5, (size_t)spec->cols * element);
@@ -85,7 +86,7 @@ static rms_status spoilt_backward(const vf_backend *self, const vf_memory *memor
   else if (args->dx.data)
     spoil(memory, spec, args->dx, args->weight, 1);
   else if (plan.kind == ULPS)
-    add_ulps(spec->grad_dtype, args->dweight, spec->cols / 2, plan.amount);
+    add_ulps((rms_dtype)args->dweight_dtype, args->dweight, spec->cols / 2, plan.amount);
   return status;
 }
 

@@ -36,27 +36,27 @@ static char *at(double *raw, rms_dtype dtype, int shard) {
   return (char *)raw + starts[shard] * (int64_t)rms_dtype_size(dtype);
 }
 
-static rms_spec shard_spec(rms_spec whole, int shard) {
+static rms_spec shard_spec(vf_spec whole, int shard) {
   whole.cols = starts[shard + 1] - starts[shard];
-  return whole;
+  return vf_library_spec(&whole);
 }
 
 static rms_forward_args forward_args(rms_dtype dtype, int shard) {
   return (rms_forward_args){.outer = 1,
-                            .x.data = at(raw_x, dtype, shard),
+                            .x = {at(raw_x, dtype, shard), (int32_t)dtype},
                             .weight = at(raw_g, dtype, shard),
                             .y.data = at(raw_out, dtype, shard)};
 }
 
 static rms_backward_args backward_args(rms_dtype dtype, int shard) {
   return (rms_backward_args){.outer = 1,
-                             .x.data = at(raw_x, dtype, shard),
+                             .x = {at(raw_x, dtype, shard), (int32_t)dtype},
                              .dy.data = at(raw_dy, dtype, shard),
                              .weight = at(raw_g, dtype, shard),
                              .dx.data = at(raw_out, dtype, shard)};
 }
 
-static rms_stat merged_statistic(const rms_spec *whole) {
+static rms_stat merged_statistic(const vf_spec *whole) {
   rms_stat all = {0, 0, 0}, one;
   for (int s = 0; s < SHARDS; s++) {
     rms_spec spec = shard_spec(*whole, s);
@@ -67,7 +67,7 @@ static rms_stat merged_statistic(const rms_spec *whole) {
   return all;
 }
 
-static void run_forward(const rms_spec *whole) {
+static void run_forward(const vf_spec *whole) {
   rms_stat all = merged_statistic(whole);
   T_EQ_F64((double)COLS, all.count);
   for (int s = 0; s < SHARDS; s++) {
@@ -77,7 +77,7 @@ static void run_forward(const rms_spec *whole) {
   }
 }
 
-static void run_backward(const rms_spec *whole) {
+static void run_backward(const vf_spec *whole) {
   rms_stat all = merged_statistic(whole);
   rms_grad_sum sums = {0, 0}, one;
   for (int s = 0; s < SHARDS; s++) {
@@ -132,8 +132,8 @@ static void check_kind(rms_kind kind, double mean) {
   t_isas isas = t_usable_isas();
   for (int i = 0; i < isas.count; i++)
     for (size_t t = 0; t < T_COUNT(types); t++) {
-      rms_spec spec = {.cols = COLS, .eps = 1e-5, .kind = kind, .dtype = types[t], .weight_dtype = types[t]};
-      spec.residual_dtype = spec.grad_dtype = types[t];
+      vf_spec spec = {.cols = COLS, .eps = 1e-5, .kind = kind};
+      vf_spec_set_types(&spec, types[t]);
       vf_row row;
       t_context("%s, kind %d, type %d, mean %g", isas.name[i], (int)kind, (int)types[t], mean);
       T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));

@@ -100,8 +100,8 @@ static void short_rows(void) {
                          .seed = t_seed(),
                          .raw = x,
                          .raw_bytes = 2 * row};
-          rms_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)((n ^ shape) & 1)};
-          spec.dtype = spec.weight_dtype = spec.residual_dtype = spec.grad_dtype = dtypes[d];
+          vf_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)((n ^ shape) & 1)};
+          vf_spec_set_types(&spec, dtypes[d]);
           call.spec = spec;
           compare_short(&call, &layouts[n % T_COUNT(layouts)]);
         }

@@ -110,8 +110,8 @@ static void groups(void) {
       t_fill(x + (size_t)r * row, type, shapes[i].cols, r == 3 && i % 2 == 0 ? T_HUGE : T_NORMAL, t_seed(), i, r);
     t_call call = {.outer = shapes[i].rows, .inner = 1, .seed = t_seed(), .raw = x, .raw_bytes = ROWS * row};
     call.parts = T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT | (i & 2 ? T_SAVE_STATS : 0);
-    call.spec = (rms_spec){.cols = shapes[i].cols, .eps = 1e-5};
-    call.spec.dtype = call.spec.weight_dtype = call.spec.residual_dtype = call.spec.grad_dtype = type;
+    call.spec = (vf_spec){.cols = shapes[i].cols, .eps = 1e-5};
+    vf_spec_set_types(&call.spec, type);
     t_layout layout = t_dense;
     layout.flush = T_FLUSH_START;
     layout.stream_bytes = 0;

@@ -44,11 +44,11 @@ typedef struct rows_f32 {
 } rows_f32;
 
 static rms_const_view from(const float *data, int64_t first) {
-  return (rms_const_view){data + first, COLS, 0};
+  return (rms_const_view){data + first, RMS_F32, 0, COLS, 0, 0};
 }
 
 static rms_view into(float *data, int64_t first) {
-  return (rms_view){data + first, COLS, 0};
+  return (rms_view){data + first, RMS_F32, 0, COLS, 0, 0};
 }
 
 static void run_whole(const rms_spec *spec, rows_f32 *r) {
@@ -209,8 +209,8 @@ static void statistics(void) {
     static const float f32[] = {1, 2, 3, 4};
     static const double f64[] = {1, 2, 3, 4};
     const void *const data[] = {[RMS_F32] = f32, [RMS_F64] = f64, [RMS_BF16] = bf16, [RMS_F16] = f16};
-    rms_forward_args args = {.outer = 1, .x = {data[dtypes[d]], 0, 0}};
-    rms_spec spec = {.cols = 4, .dtype = dtypes[d]};
+    rms_forward_args args = {.outer = 1, .x = {data[dtypes[d]], (int32_t)dtypes[d]}};
+    rms_spec spec = {.cols = 4};
     rms_stat stat;
     t_context("dtype=%d", (int)d);
     T_EQ_STATUS(RMS_OK, rms_stats(&spec, &args, &stat, NULL));

@@ -23,10 +23,10 @@ static int64_t word(reader *r) {
 static t_call read_call(reader *r) {
   static const double eps[] = {1e-5, 0, 1e-6, 1e-300, 1, 1e30};
   t_call call = {.parts = (unsigned)word(r) & T_EVERYTHING};
-  rms_spec *spec = &call.spec;
+  vf_spec *spec = &call.spec;
   unsigned types = byte(r), modes = byte(r);
   spec->cols = 1 + word(r) % 600;
-  spec->dtype = (rms_dtype)(types & 3);
+  spec->dtype = (rms_dtype)(RMS_F32 + (types & 3));
   spec->weight_dtype = types & 4 ? spec->dtype : RMS_F32;
   spec->residual_dtype = types & 8 ? spec->dtype : RMS_F32;
   spec->grad_dtype = types & 16 ? spec->dtype : types & 32 ? spec->weight_dtype : RMS_F32;
@@ -62,7 +62,7 @@ static t_layout read_layout(reader *r) {
 }
 
 /* One field made illegal; 0 for most bytes. */
-static rms_status spoil(rms_spec *spec, unsigned how) {
+static rms_status spoil(vf_spec *spec, unsigned how) {
   switch (how) {
   case 1:
     spec->cols = -spec->cols;
@@ -93,11 +93,15 @@ static rms_status spoil(rms_spec *spec, unsigned how) {
 /* The arguments are checked before the first byte is touched: any small buffer will do. */
 static void refuse(const t_call *call, unsigned how) {
   static unsigned char buffer[2][1 << 16];
-  rms_spec spec = call->spec;
+  vf_spec spec = call->spec;
   rms_status expected = spoil(&spec, how);
   if (spec.kind == RMS_KIND_LAYER && how == 7) spec.kind = RMS_KIND_RMS;
-  rms_forward_args args = {.outer = call->outer, .inner = call->inner, .x = {buffer[0], 0, 0}, .y = {buffer[1], 0, 0}};
-  T_EQ_STATUS(expected, rms_forward(&spec, &args, NULL));
+  rms_spec called = vf_library_spec(&spec);
+  rms_forward_args args = {.outer = call->outer,
+                           .inner = call->inner,
+                           .x = {.data = buffer[0], .dtype = (int32_t)spec.dtype},
+                           .y = {.data = buffer[1]}};
+  T_EQ_STATUS(expected, rms_forward(&called, &args, NULL));
   T_EQ_BYTES(buffer[0], buffer[1], sizeof buffer[0]); /* both still zeros */
 }
 

@@ -42,7 +42,7 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
   uint64_t hash = 0;
   for (size_t c = 0; c < T_COUNT(cols); c++) {
     t_call call = {.outer = c < 7 ? 70 : 3, .inner = 1 + variant, .parts = r->parts, .data = r->data, .seed = 1000 + c};
-    rms_spec *spec = &call.spec;
+    vf_spec *spec = &call.spec;
     spec->cols = cols[c];
     spec->kind = r->kind;
     spec->eps = c % 3 == 0 ? 0.0 : 1e-5;
@@ -73,7 +73,7 @@ static void write_lines(FILE *file) {
     for (int dtype = 0; dtype < 4; dtype++)
       for (int variant = 0; variant < 2; variant++)
         fprintf(file, "%s %s %s %016" PRIx64 "\n", rows[r].name, dtype_names[dtype], variants[variant],
-                digest_of(&rows[r], (rms_dtype)dtype, variant));
+                digest_of(&rows[r], (rms_dtype)(RMS_F32 + dtype), variant));
 }
 
 static void compare_lines(FILE *golden, FILE *now, const char *isa) {

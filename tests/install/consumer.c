@@ -35,6 +35,7 @@ static rms_status forward(const rms_executor *executor) {
   spec.cols = COLS;
   args.outer = ROWS;
   args.x.data = x;
+  args.x.dtype = RMS_F32;
   args.y.data = y;
   return rms_forward(&spec, &args, executor);
 }

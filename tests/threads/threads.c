@@ -23,7 +23,7 @@ static float results[THREADS][ELEMENTS];
 
 static rms_status forward(float *y, const rms_executor *executor) {
   rms_spec spec = {.cols = COLS, .eps = 1e-5};
-  rms_forward_args args = {.outer = ROWS, .x = {x, 0, 0}, .weight = weight, .y = {y, 0, 0}};
+  rms_forward_args args = {.outer = ROWS, .x = {x, RMS_F32}, .weight = weight, .y = {.data = y}};
   return rms_forward(&spec, &args, executor);
 }
 

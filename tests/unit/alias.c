@@ -85,14 +85,12 @@ static void neighbours(void) {
 static void not_quite_in_place(void) {
   world *w = w_fresh();
   w->forward.residual_out.data = NULL;
-  w->forward.y = (rms_view){w->x, 17, 8};
+  w->forward.y = (rms_view){w->x, RMS_F32, 0, 17, 8, 0};
   w_expect(w, W_FORWARDS, RMS_E_ALIAS);
-  w->forward.y = (rms_view){w->x, 16, 8}; /* the dense strides, spelled out */
+  w->forward.y = (rms_view){w->x, RMS_F32, 0, 16, 8, 0}; /* the dense strides, spelled out */
   w_expect(w, W_FORWARDS, RMS_OK);
   w = w_fresh();
-  w->spec.dtype = RMS_BF16;
-  w->spec.weight_dtype = RMS_BF16;
-  w->spec.residual_dtype = RMS_F32;
+  w_set_types(w, RMS_BF16, RMS_BF16, RMS_F32, RMS_F32);
   w->forward.y.data = w->residual;
   w_expect(w, W_FORWARDS, RMS_E_ALIAS);
   w->forward.y.data = w->x;
@@ -150,22 +148,22 @@ static void interleaved_slices(void) {
   w->forward.residual_out.data = NULL;
   for (int from = 0; from < 3; from++)
     for (int to = 0; to < 3; to++) {
-      w->forward.x = (rms_const_view){fused + 16 * from, 48, 0};
-      w->forward.y = (rms_view){alone, 0, 0};
+      w->forward.x = (rms_const_view){fused + 16 * from, RMS_F32, 0, 48, 0, 0};
+      w->forward.y = (rms_view){alone, RMS_F32, 0, 0, 0, 0};
       w_expect(w, W_FORWARD, RMS_OK);
-      w->forward.y = (rms_view){fused + 16 * to, 48, 0};
+      w->forward.y = (rms_view){fused + 16 * to, RMS_F32, 0, 48, 0, 0};
       w_expect(w, W_FORWARD, RMS_OK);
       for (int i = 0; i < W_OUTER; i++)
         T_EQ_BYTES(alone + 16 * i, fused + 48 * i + 16 * to, 16 * sizeof(float));
     }
   /* One element into the neighbouring slice, from either side. */
-  w->forward.x = (rms_const_view){fused + 16, 48, 0};
-  w->forward.y = (rms_view){fused + 1, 48, 0};
+  w->forward.x = (rms_const_view){fused + 16, RMS_F32, 0, 48, 0, 0};
+  w->forward.y = (rms_view){fused + 1, RMS_F32, 0, 48, 0, 0};
   w_expect(w, W_FORWARD, RMS_E_ALIAS);
   w->forward.outer = W_OUTER - 1;
-  w->forward.y = (rms_view){fused + 31, 48, 0};
+  w->forward.y = (rms_view){fused + 31, RMS_F32, 0, 48, 0, 0};
   w_expect(w, W_FORWARD, RMS_E_ALIAS);
-  w->forward.y = (rms_view){fused + 32, 48, 0};
+  w->forward.y = (rms_view){fused + 32, RMS_F32, 0, 48, 0, 0};
   w_expect(w, W_FORWARD, RMS_OK);
 }
 
@@ -177,16 +175,16 @@ static void unused_strides(void) {
     t_context("unused=%d", (int)unused);
     w->forward.outer = 1;
     w->forward.inner = 2;
-    w->forward.x = (rms_const_view){w->x, unused, 8};
-    w->forward.y = (rms_view){(float *)w->x + 4, unused, 8};
+    w->forward.x = (rms_const_view){w->x, RMS_F32, 0, unused, 8, 0};
+    w->forward.y = (rms_view){(float *)w->x + 4, RMS_F32, 0, unused, 8, 0};
     w_expect(w, W_FORWARDS, RMS_E_ALIAS);
     w->forward.outer = 2;
     w->forward.inner = 1;
-    w->forward.x = (rms_const_view){w->x, 8, unused};
-    w->forward.y = (rms_view){(float *)w->x + 4, 8, unused};
+    w->forward.x = (rms_const_view){w->x, RMS_F32, 0, 8, unused, 0};
+    w->forward.y = (rms_view){(float *)w->x + 4, RMS_F32, 0, 8, unused, 0};
     w_expect(w, W_FORWARDS, RMS_E_ALIAS);
-    w->forward.x = (rms_const_view){w->x, 16, unused};
-    w->forward.y = (rms_view){(float *)w->x + 8, 16, unused}; /* in the gap */
+    w->forward.x = (rms_const_view){w->x, RMS_F32, 0, 16, unused, 0};
+    w->forward.y = (rms_view){(float *)w->x + 8, RMS_F32, 0, 16, unused, 0}; /* in the gap */
     w_expect(w, W_FORWARDS, RMS_OK);
   }
 }

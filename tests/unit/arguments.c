@@ -10,14 +10,14 @@ static void legal(void) {
   for (int function = 1; function <= W_BACKWARD_APPLY; function *= 2)
     w_expect(w_fresh(), function, RMS_OK);
   world *w = w_fresh();
-  T_CHECK(rms_backward_workspace(&w->spec, W_OUTER, W_INNER) > 0);
-  T_CHECK(rms_backward_workspace(&w->spec, W_OUTER, W_INNER) <= sizeof w->workspace);
+  T_CHECK(rms_backward_workspace(&w->spec, &w->backward) > 0);
+  T_CHECK(rms_backward_workspace(&w->spec, &w->backward) <= sizeof w->workspace);
 }
 
 /* Every function refuses the spec, and no workspace is offered for it. */
 static void refused(world *w, rms_status expected) {
   w_expect(w, W_ALL, expected);
-  T_EQ_INT(0, rms_backward_workspace(&w->spec, W_OUTER, W_INNER));
+  T_EQ_INT(0, rms_backward_workspace(&w->spec, &w->backward));
 }
 
 static void spec_numbers(void) {
@@ -95,41 +95,179 @@ static void spec_enums(void) {
   static const int bad[] = {-1, 2, 77};
   for (size_t i = 0; i < T_COUNT(bad); i++) {
     world *w = w_fresh();
-    w->spec.kind = (rms_kind)bad[i];
+    w->spec.kind = bad[i];
     refused(w, RMS_E_KIND);
     w = w_fresh();
-    w->spec.eps_place = (rms_eps_place)bad[i];
+    w->spec.eps_place = bad[i];
     refused(w, RMS_E_MODE);
     w = w_fresh();
-    w->spec.rounding = (rms_rounding)bad[i];
+    w->spec.rounding = bad[i];
     refused(w, RMS_E_MODE);
   }
 }
 
-static void spec_dtypes(void) {
-  static const int bad[] = {-1, 4, 99};
+/* The types of a call with everything in it: each tensor spelled out. */
+static void dtypes(void) {
+  static const int32_t bad[] = {-1, RMS_F16 + 1, 99};
   for (size_t i = 0; i < T_COUNT(bad); i++)
-    for (int field = 0; field < 4; field++) {
+    for (int field = 0; field < 12; field++) {
       world *w = w_fresh();
-      rms_dtype *fields[] = {&w->spec.dtype, &w->spec.weight_dtype, &w->spec.residual_dtype, &w->spec.grad_dtype};
-      *fields[field] = (rms_dtype)bad[i];
-      refused(w, RMS_E_DTYPE);
+      int32_t *forwards[] = {&w->forward.x.dtype,      &w->forward.residual.dtype,     &w->forward.y.dtype,
+                             &w->forward.weight_dtype, &w->forward.residual_out.dtype, &w->forward.bias_dtype};
+      int32_t *backwards[] = {&w->backward.x.dtype,      &w->backward.dy.dtype,        &w->backward.dx.dtype,
+                              &w->backward.weight_dtype, &w->backward.dresidual.dtype, &w->backward.dweight_dtype};
+      *(field < 6 ? forwards : backwards)[field % 6] = bad[i];
+      w_expect(w, field < 6 ? W_FORWARDS : W_BACKWARDS, RMS_E_DTYPE);
     }
   /* Every combination of the four types, against the rule in the header. */
   for (int code = 0; code < 256; code++) {
-    rms_dtype d = (rms_dtype)(code & 3), weight = (rms_dtype)(code >> 2 & 3), residual = (rms_dtype)(code >> 4 & 3),
-              grad = (rms_dtype)(code >> 6);
+    rms_dtype d = (rms_dtype)(RMS_F32 + (code & 3)), weight = (rms_dtype)(RMS_F32 + (code >> 2 & 3)),
+              residual = (rms_dtype)(RMS_F32 + (code >> 4 & 3)), grad = (rms_dtype)(RMS_F32 + (code >> 6));
     int narrow = d == RMS_BF16 || d == RMS_F16;
-    int fine = (weight == d || weight == RMS_F32) && (residual == d || (narrow && residual == RMS_F32)) &&
-               (grad == d || grad == weight || grad == RMS_F32);
+    int fine = (weight == d || weight == RMS_F32) && (residual == d || (narrow && residual == RMS_F32));
     world *w = w_fresh();
-    w->spec.dtype = d;
-    w->spec.weight_dtype = weight;
-    w->spec.residual_dtype = residual;
-    w->spec.grad_dtype = grad;
+    w_set_types(w, d, weight, residual, grad);
     t_context("code=%d", code);
-    w_expect(w, W_ALL, fine ? RMS_OK : RMS_E_DTYPE);
+    w_expect(w, W_FORWARDS, fine ? RMS_OK : RMS_E_DTYPE);
+    fine = fine && (grad == d || grad == RMS_F32);
+    w_expect(w, W_BACKWARDS, fine ? RMS_OK : RMS_E_DTYPE);
   }
+}
+
+/* x must say its type; everything else is then of that type: no more memory is touched than such tensors have. */
+static void as_x(void) {
+  world *w = w_fresh();
+  w->forward.x.dtype = w->backward.x.dtype = RMS_AS_X;
+  refused(w, RMS_E_DTYPE);
+  for (int type = RMS_F32; type <= RMS_F16; type++) {
+    size_t size = rms_dtype_size((rms_dtype)type), rows = W_ELEMENTS * size, weights = W_COLS * size;
+    w = w_fresh();
+    w->forward.x.dtype = w->backward.x.dtype = type;
+    double *all[] = {w->y, w->residual_out, w->dx, w->dresidual_out, w->dweight, w->dbias};
+    for (size_t i = 0; i < T_COUNT(all); i++)
+      memset(all[i], 0x5a, sizeof w->y);
+    w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+    unsigned char rest[sizeof w->y];
+    memset(rest, 0x5a, sizeof rest);
+    for (size_t i = 0; i < T_COUNT(all); i++) {
+      size_t own = i < 4 ? rows : weights;
+      t_context("type=%d output=%d", type, (int)i);
+      T_CHECK(memcmp(all[i], rest, own) != 0);
+      T_EQ_BYTES(rest, (unsigned char *)all[i] + own, sizeof rest - own);
+    }
+    /* The same, spelled out. */
+    world before = *w;
+    w_set_types(w, (rms_dtype)type, (rms_dtype)type, (rms_dtype)type, (rms_dtype)type);
+    w_expect(w, W_FORWARD | W_BACKWARD, RMS_OK);
+    T_EQ_BYTES(before.y, w->y, sizeof w->y);
+    T_EQ_BYTES(before.dx, w->dx, sizeof w->dx);
+    T_EQ_BYTES(before.dweight, w->dweight, sizeof w->dweight);
+  }
+}
+
+/* Tensors that share a stream or a rounding have one type. */
+static void unequal_types(void) {
+  world *w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_BF16, RMS_F32, RMS_F32);
+  w->forward.residual_out.dtype = RMS_AS_X; /* the residual is f32 */
+  w->backward.dresidual_out.dtype = RMS_BF16;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_DTYPE);
+  w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_F32, RMS_BF16, RMS_F32);
+  w->forward.bias_dtype = RMS_BF16;
+  w_expect(w, W_FORWARDS, RMS_E_DTYPE);
+  w->forward.weight = NULL; /* the bias alone may have either */
+  w_expect(w, W_FORWARDS, RMS_OK);
+  w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_F32, RMS_BF16, RMS_F32);
+  w->forward.y.dtype = RMS_F32;
+  w->backward.dx.dtype = RMS_F32;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_DTYPE);
+  w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_F32, RMS_BF16, RMS_F32);
+  w->backward.dbias_dtype = RMS_BF16; /* gradients may differ */
+  w_expect(w, W_BACKWARDS, RMS_OK);
+}
+
+/* x is an f32 sum beside 16-bit gradients: "as x" would be a trap, so each tensor must say what it is. */
+static void sum_says_nothing(void) {
+  for (int field = 0; field <= 6; field++) {
+    world *w = w_fresh();
+    w_set_types(w, RMS_F16, RMS_F16, RMS_F32, RMS_F32);
+    w->backward.x.dtype = RMS_F32;
+    int32_t *fields[] = {&w->backward.dx.dtype,        &w->backward.weight_dtype,
+                         &w->backward.dresidual.dtype, &w->backward.dresidual_out.dtype,
+                         &w->backward.dweight_dtype,   &w->backward.dbias_dtype};
+    if (field < 6) *fields[field] = RMS_AS_X;
+    t_context("field=%d", field);
+    w_expect(w, W_BACKWARDS, field < 6 ? RMS_E_DTYPE : RMS_OK);
+  }
+  world *w = w_fresh();
+  w_set_types(w, RMS_F16, RMS_F16, RMS_F16, RMS_F32);
+  w->backward.x.dtype = RMS_F32; /* the stream of an f32 sum is f32 */
+  w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+  w->backward.dresidual.data = w->backward.dresidual_out.data = NULL;
+  w_expect(w, W_BACKWARDS, RMS_OK);
+  w->backward.x.dtype = RMS_BF16;
+  w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+  w->backward.x.dtype = RMS_F64;
+  w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+}
+
+/* What a view holds for later versions. */
+static void views(void) {
+  for (int field = 0; field < 2; field++)
+    for (int which = 0; which < 9; which++) {
+      world *w = w_fresh();
+      rms_const_view *inputs[] = {&w->forward.x, &w->forward.residual, &w->backward.dy, &w->backward.x,
+                                  &w->backward.dresidual};
+      rms_view *outputs[] = {&w->forward.y, &w->forward.residual_out, &w->backward.dx, &w->backward.dresidual_out};
+      int forward = which < 2 || (which >= 5 && which < 7);
+      int32_t *reserved = which < 5 ? &inputs[which]->reserved : &outputs[which - 5]->reserved;
+      int64_t *col_stride = which < 5 ? &inputs[which]->col_stride : &outputs[which - 5]->col_stride;
+      *col_stride = 1; /* spelled out */
+      w_expect(w, forward ? W_FORWARDS : W_BACKWARDS, RMS_OK);
+      if (field == 0) *reserved = 1;
+      if (field == 1) *col_stride = 2;
+      t_context("field=%d which=%d", field, which);
+      w_expect(w, forward ? W_FORWARDS : W_BACKWARDS, field == 0 ? RMS_E_VERSION : RMS_E_UNSUPPORTED);
+    }
+}
+
+/* Arrays of numbers lie at multiples of their size; tensors may lie anywhere. */
+static void alignment(void) {
+  static int64_t room[9];
+  static const int64_t indices[3] = {1, 2, 4};
+  for (int which = 0; which < 4; which++) {
+    world *w = w_fresh();
+    if (which == 0) w->forward.rstd = (char *)w->rstd + 1;
+    if (which == 1) w->forward.mean = (char *)w->mean + 2;
+    if (which == 2) w->backward.rstd = (char *)w->rstd + 2, w->backward.mean = w->mean;
+    if (which == 3) w->backward.rstd = w->rstd, w->backward.mean = (char *)w->mean + 1;
+    w_expect(w, which < 2 ? W_FORWARDS : W_BACKWARD, RMS_E_ALIGNMENT);
+    w = w_fresh();
+    w_set_types(w, RMS_F64, RMS_F64, RMS_F64, RMS_F64);
+    if (which == 0) w->forward.rstd = (char *)w->rstd + 4;
+    if (which == 1) w->forward.mean = (char *)w->mean + 4;
+    if (which == 2) w->backward.rstd = (char *)w->rstd + 4, w->backward.mean = w->mean;
+    if (which == 3) w->backward.rstd = w->rstd, w->backward.mean = (char *)w->mean + 4;
+    w_expect(w, which < 2 ? W_FORWARDS : W_BACKWARD, RMS_E_ALIGNMENT);
+  }
+  world *w = w_fresh();
+  rms_stat *stats = (rms_stat *)(void *)((char *)w->stats + 4);
+  rms_grad_sum *sums = (rms_grad_sum *)(void *)((char *)w->sums + 4);
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_stats(&w->spec, &w->forward, stats, NULL));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_apply(&w->spec, &w->forward, stats, NULL));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_backward_stats(&w->spec, &w->backward, w->stats, sums, NULL));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_backward_stats(&w->spec, &w->backward, stats, w->sums, NULL));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_backward_apply(&w->spec, &w->backward, w->stats, sums, NULL));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_stats_merge(&w->spec, 1, stats, w->stats + 4));
+  T_EQ_STATUS(RMS_E_ALIGNMENT, rms_stats_merge(&w->spec, 1, w->stats + 4, stats));
+  w->spec.kind = RMS_KIND_RMS;
+  w->spec.partial = 3;
+  memcpy((char *)room + 4, indices, sizeof indices);
+  w->spec.indices = (const int64_t *)(const void *)((char *)room + 4);
+  refused(w, RMS_E_ALIGNMENT);
 }
 
 static void pointers(void) {
@@ -156,9 +294,8 @@ static void pointers(void) {
   T_EQ_STATUS(RMS_E_ARGUMENT, rms_stats_merge(&w->spec, 1, NULL, w->stats));
   T_EQ_STATUS(RMS_E_ARGUMENT, rms_stats_merge(&w->spec, 1, w->stats, NULL));
   T_EQ_STATUS(RMS_E_ARGUMENT, rms_stats_merge(&w->spec, -1, w->stats, w->stats + 1));
-  T_EQ_INT(0, rms_backward_workspace(NULL, 1, 1));
-  T_EQ_INT(0, rms_backward_workspace(&w->spec, -1, 1));
-  T_EQ_INT(0, rms_backward_workspace(&w->spec, 1, -1));
+  T_EQ_INT(0, rms_backward_workspace(NULL, &w->backward));
+  T_EQ_INT(0, rms_backward_workspace(&w->spec, NULL));
   w->forward.x.data = NULL;
   w_expect(w, W_FORWARD | W_STATS | W_APPLY, RMS_E_ARGUMENT);
   w = w_fresh();
@@ -205,19 +342,19 @@ static void strides(void) {
   for (size_t i = 0; i < T_COUNT(bad); i++) {
     for (int which = 0; which < 4; which++) {
       world *w = w_fresh();
-      if (which == 0) w->forward.x = (rms_const_view){w->x, bad[i][0], bad[i][1]};
-      if (which == 1) w->forward.residual = (rms_const_view){w->residual, bad[i][0], bad[i][1]};
-      if (which == 2) w->forward.y = (rms_view){w->y, bad[i][0], bad[i][1]};
-      if (which == 3) w->forward.residual_out = (rms_view){w->residual_out, bad[i][0], bad[i][1]};
+      if (which == 0) w->forward.x = (rms_const_view){w->x, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 1) w->forward.residual = (rms_const_view){w->residual, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 2) w->forward.y = (rms_view){w->y, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 3) w->forward.residual_out = (rms_view){w->residual_out, RMS_F32, 0, bad[i][0], bad[i][1], 0};
       w_expect(w, W_FORWARDS | (which < 2 ? W_STATS : 0), RMS_E_STRIDE);
     }
     for (int which = 0; which < 5; which++) {
       world *w = w_fresh();
-      if (which == 0) w->backward.dy = (rms_const_view){w->dy, bad[i][0], bad[i][1]};
-      if (which == 1) w->backward.x = (rms_const_view){w->x, bad[i][0], bad[i][1]};
-      if (which == 2) w->backward.dresidual = (rms_const_view){w->dresidual, bad[i][0], bad[i][1]};
-      if (which == 3) w->backward.dx = (rms_view){w->dx, bad[i][0], bad[i][1]};
-      if (which == 4) w->backward.dresidual_out = (rms_view){w->dresidual_out, bad[i][0], bad[i][1]};
+      if (which == 0) w->backward.dy = (rms_const_view){w->dy, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 1) w->backward.x = (rms_const_view){w->x, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 2) w->backward.dresidual = (rms_const_view){w->dresidual, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 3) w->backward.dx = (rms_view){w->dx, RMS_F32, 0, bad[i][0], bad[i][1], 0};
+      if (which == 4) w->backward.dresidual_out = (rms_view){w->dresidual_out, RMS_F32, 0, bad[i][0], bad[i][1], 0};
       w_expect(w, W_BACKWARDS | (which < 2 ? W_BACKWARD_STATS : 0), RMS_E_STRIDE);
     }
   }
@@ -227,14 +364,13 @@ static void strides(void) {
 static void sizes(void) {
   world *w = w_fresh();
   w->spec.cols = INT64_MAX;
-  w_expect(w, W_ALL, RMS_E_SIZE);
-  T_EQ_INT(0, rms_backward_workspace(&w->spec, W_OUTER, W_INNER));
+  refused(w, RMS_E_SIZE);
   w = w_fresh();
   w->forward.outer = w->backward.outer = INT64_MAX;
-  w_expect(w, W_ALL, RMS_E_SIZE);
+  refused(w, RMS_E_SIZE);
   w = w_fresh();
   w->forward.inner = w->backward.inner = INT64_MAX / 4;
-  w_expect(w, W_ALL, RMS_E_SIZE);
+  refused(w, RMS_E_SIZE);
   w = w_fresh();
   w->forward.x.outer_stride = w->backward.dy.outer_stride = INT64_MAX / 2;
   w_expect(w, W_ALL, RMS_E_SIZE);
@@ -265,7 +401,7 @@ static void executors(void) {
 
 static void workspace(void) {
   world *w = w_fresh();
-  size_t need = rms_backward_workspace(&w->spec, W_OUTER, W_INNER);
+  size_t need = rms_backward_workspace(&w->spec, &w->backward);
   w->backward.workspace_bytes = need;
   w_expect(w, W_BACKWARDS, RMS_OK);
   w = w_fresh();
@@ -287,9 +423,27 @@ static void workspace(void) {
   w->backward.dbias = NULL;
   w->backward.workspace_bytes = 0;
   w_expect(w, W_BACKWARDS, RMS_OK);
+  T_EQ_INT(0, rms_backward_workspace(&w->spec, &w->backward));
+  /* The call's own needs: half of it for one of the two sums; overlapping tensors do not matter to the question. */
+  w = w_fresh();
+  w->backward.dweight = NULL;
+  T_EQ_INT((int64_t)need, (int64_t)(2 * rms_backward_workspace(&w->spec, &w->backward)));
+  w = w_fresh();
+  w->backward.dbias = w->backward.dweight = w->backward.dx.data = w->x;
+  T_EQ_INT((int64_t)need, (int64_t)rms_backward_workspace(&w->spec, &w->backward));
   /* Bounded: more rows do not need more and more. */
-  rms_spec spec = {.cols = 4096};
-  T_CHECK(rms_backward_workspace(&spec, INT64_C(1) << 30, 1) <= 2 * rms_backward_workspace(&spec, 100000, 1));
+  w = w_fresh();
+  w->spec.cols = 4096;
+  w->backward.outer = 100000;
+  size_t few = rms_backward_workspace(&w->spec, &w->backward);
+  w->backward.outer = INT64_C(1) << 30;
+  size_t many = rms_backward_workspace(&w->spec, &w->backward);
+  T_CHECK(few > 0 && many > 0 && many <= 2 * few);
+  /* No number of rows makes the sizes wrap. */
+  w->backward.outer = INT64_MAX;
+  T_EQ_INT(0, rms_backward_workspace(&w->spec, &w->backward));
+  w->backward.outer = 0;
+  T_EQ_INT(0, rms_backward_workspace(&w->spec, &w->backward));
 }
 
 int main(int argc, char **argv) {
@@ -297,7 +451,12 @@ int main(int argc, char **argv) {
                                  {"spec_numbers", spec_numbers},
                                  {"spec_partial", spec_partial},
                                  {"spec_enums", spec_enums},
-                                 {"spec_dtypes", spec_dtypes},
+                                 {"dtypes", dtypes},
+                                 {"as_x", as_x},
+                                 {"unequal_types", unequal_types},
+                                 {"sum_says_nothing", sum_says_nothing},
+                                 {"views", views},
+                                 {"alignment", alignment},
                                  {"pointers", pointers},
                                  {"counts", counts},
                                  {"accumulate_flags", accumulate_flags},

@@ -11,6 +11,7 @@ int main(void) {
   rms_forward_args args = {0};
   args.outer = 1;
   args.x.data = x;
+  args.x.dtype = RMS_F32;
   args.y.data = y;
   return rms_forward(&spec, &args, NULL) == RMS_OK ? 0 : 1;
 }

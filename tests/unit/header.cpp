@@ -12,6 +12,7 @@ int main() {
   rms_forward_args args = {};
   args.outer = 1;
   args.x.data = x;
+  args.x.dtype = RMS_F32;
   args.y.data = y;
   return rms_forward(&spec, &args, nullptr) == RMS_OK ? 0 : 1;
 }

@@ -34,7 +34,7 @@ static void zero_rows_are_checked(void) {
 
 static void zero_rows_set_gradients(void) {
   for (int accumulate = 0; accumulate < 8; accumulate++)
-    for (int type = 0; type < 4; type++)
+    for (int type = RMS_F32; type <= RMS_F16; type++)
       for (int per_inner = 0; per_inner < 2; per_inner++) {
         world *w = w_fresh();
         make_empty(w);
@@ -42,7 +42,7 @@ static void zero_rows_set_gradients(void) {
         unsigned char zeros[sizeof w->dweight], ones[sizeof w->dweight];
         memset(zeros, 0, sizeof zeros);
         memset(ones, 0x11, sizeof ones);
-        w->spec.dtype = w->spec.weight_dtype = w->spec.residual_dtype = w->spec.grad_dtype = (rms_dtype)type;
+        w_set_types(w, (rms_dtype)type, (rms_dtype)type, (rms_dtype)type, (rms_dtype)type);
         w->spec.weight_per_inner = per_inner;
         w->backward.accumulate = accumulate;
         memset(w->dweight, 0x11, sizeof w->dweight);
@@ -167,11 +167,10 @@ static void sum_in_f32(void) {
       double dx[W_ELEMENTS], dweight[W_ELEMENTS];
       for (int sum = 0; sum < 2; sum++) {
         w->spec.kind = (rms_kind)kind;
-        w->spec.dtype = RMS_BF16;
-        w->spec.residual_dtype = sum ? RMS_F32 : RMS_BF16;
+        w_set_types(w, RMS_BF16, RMS_F32, sum ? RMS_F32 : RMS_BF16, RMS_F32);
+        w->backward.x.dtype = sum ? RMS_F32 : RMS_BF16;
         t_fill(w->dy, RMS_BF16, W_ELEMENTS, T_NORMAL, t_seed(), 2, 0);
         memcpy(w->x, sum ? (void *)wide : (void *)narrow, sum ? sizeof wide : sizeof narrow);
-        w->backward.x_is_sum = sum;
         w->backward.dresidual.data = w->backward.dresidual_out.data = NULL;
         if (kind == RMS_KIND_RMS && !extra) w->backward.dbias = NULL;
         w_expect(w, W_BACKWARD, RMS_OK);
@@ -201,8 +200,10 @@ static void spoiled_weight(void) {
       t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 2, 0);
       t_fill(bias, RMS_F32, COLS, T_NORMAL, t_seed(), 3, 0);
       memcpy(in_bias ? &bias[5] : &weight[5], &nan, sizeof nan);
-      rms_spec spec = {.cols = COLS, .eps = 1e-5, .dtype = type};
-      rms_forward_args args = {.outer = rows, .x = {.data = x}, .y = {.data = y}, .weight = weight};
+      rms_spec spec = {.cols = COLS, .eps = 1e-5};
+      rms_forward_args args = {
+          .outer = rows, .x = {x, (int32_t)type}, .y = {.data = y}, .weight = weight, .weight_dtype = RMS_F32};
+      args.bias_dtype = RMS_F32;
       if (!single) args.bias = bias;
       T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
@@ -222,7 +223,7 @@ static void sums_of_ones(void) {
   for (int i = 0; i < ROWS * COLS; i++)
     x[i] = 1, dx[i] = 3;
   rms_spec spec = {.cols = COLS};
-  rms_backward_args args = {.outer = ROWS, .dy = {.data = x}, .x = {.data = x}, .dx = {.data = dx}};
+  rms_backward_args args = {.outer = ROWS, .dy = {.data = x}, .x = {x, RMS_F32}, .dx = {.data = dx}};
   args.accumulate = RMS_ACCUMULATE_DX;
   args.dweight = dweight, args.dbias = dbias;
   args.workspace = workspace, args.workspace_bytes = sizeof workspace;
@@ -269,7 +270,7 @@ static void gradients_at_the_ends(void) {
         for (int i = 0; i < COLS; i++)
           if (fabs((double)dy[i] * r) > largest) largest = fabs((double)dy[i] * r);
         if (largest > 1e37 || largest < 1e-36) continue;
-        rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {.data = x}, .dx = {.data = dx}};
+        rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {x, RMS_F32}, .dx = {.data = dx}};
         T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
         t_context("x=1e%d dy=1e%d eps=%g", x_size, dy_size, spec.eps);
         for (int i = 0; i < COLS; i++) {

@@ -26,27 +26,36 @@ world *w_fresh(void) {
     w->stats[i] = (rms_stat){W_COLS, 0.25, 3.0};
   w->forward = (rms_forward_args){.outer = W_OUTER,
                                   .inner = W_INNER,
-                                  .x = {w->x, 0, 0},
-                                  .residual = {w->residual, 0, 0},
+                                  .x = {.data = w->x, .dtype = RMS_F32},
+                                  .residual = {.data = w->residual},
                                   .weight = w->weight,
                                   .bias = w->bias,
-                                  .y = {w->y, 0, 0},
-                                  .residual_out = {w->residual_out, 0, 0},
+                                  .y = {.data = w->y},
+                                  .residual_out = {.data = w->residual_out},
                                   .rstd = w->rstd,
                                   .mean = w->mean};
   w->backward = (rms_backward_args){.outer = W_OUTER,
                                     .inner = W_INNER,
-                                    .dy = {w->dy, 0, 0},
-                                    .x = {w->x, 0, 0},
-                                    .dresidual = {w->dresidual, 0, 0},
+                                    .dy = {.data = w->dy},
+                                    .x = {.data = w->x, .dtype = RMS_F32},
+                                    .dresidual = {.data = w->dresidual},
                                     .weight = w->weight,
-                                    .dx = {w->dx, 0, 0},
-                                    .dresidual_out = {w->dresidual_out, 0, 0},
+                                    .dx = {.data = w->dx},
+                                    .dresidual_out = {.data = w->dresidual_out},
                                     .dweight = w->dweight,
                                     .dbias = w->dbias,
                                     .workspace = w->workspace,
                                     .workspace_bytes = sizeof w->workspace};
   return w;
+}
+
+void w_set_types(world *w, rms_dtype data, rms_dtype weight, rms_dtype residual, rms_dtype grad) {
+  rms_forward_args *f = &w->forward;
+  rms_backward_args *b = &w->backward;
+  f->x.dtype = f->y.dtype = b->dy.dtype = b->x.dtype = b->dx.dtype = (int32_t)data;
+  f->residual.dtype = f->residual_out.dtype = b->dresidual.dtype = b->dresidual_out.dtype = (int32_t)residual;
+  f->weight_dtype = f->bias_dtype = b->weight_dtype = (int32_t)weight;
+  b->dweight_dtype = b->dbias_dtype = (int32_t)grad;
 }
 
 static rms_status call(world *w, int function) {

@@ -23,8 +23,11 @@ typedef struct world {
   _Alignas(64) unsigned char workspace[1 << 16];
 } world;
 
-/* The one world, made legal again: f32, every part present, nothing aliased. */
+/* The one world, made legal again: f32, every part present, nothing aliased. Only x says its type. */
 world *w_fresh(void);
+
+/* Every tensor says its type. The x of the backward has the data's. */
+void w_set_types(world *w, rms_dtype data, rms_dtype weight, rms_dtype residual, rms_dtype grad);
 
 /* The functions that take a spec, as bits. */
 enum {

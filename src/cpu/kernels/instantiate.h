@@ -34,7 +34,7 @@
 #define RMS_TEXT(a)  RMS_TEXT_(a)
 
 #define RMS_BY_TYPE(op)                                                                                                \
-  { K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
+  { NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
 const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),         RMS_BY_TYPE(rms_row),
                                               RMS_BY_TYPE(rms_forward),  RMS_BY_TYPE(rms_stats),

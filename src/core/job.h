@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Jobs: calls that are checked (check.c), with strides in bytes. The kernels of both back ends take them as they are.
+ *
+ * Kernels walk segments: one group of one row. Segment s belongs to row s / groups, row r to outer index r / inner. */
+#ifndef RMS_CORE_JOB_H
+#define RMS_CORE_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "../../include/rmsnorm.h"
+
+/* A tensor of rows: data = NULL when absent; strides in bytes. */
+typedef struct {
+  char *data;
+  int64_t outer, inner;
+} rms_rows;
+
+/* What forward and backward have in common. */
+typedef struct {
+  int64_t inner, groups;
+  int64_t width;          /* elements of a segment                                        */
+  int64_t k;              /* of them in the statistic; 0 in a shard without any           */
+  const int64_t *indices; /* the k elements, or NULL: the first k                         */
+  double eps, offset;
+  rms_dtype dtype; /* T: of x, y; in a backward of dy, dx */
+  rms_kind kind;
+  rms_eps_place eps_place;
+  rms_rounding rounding;
+  bool weight_is_f32;   /* weight and bias are f32 and the data is not                  */
+  bool residual_is_f32; /* the residual tensors are f32 and the data is not             */
+  const char *weight;
+  int64_t weight_inner; /* bytes from one inner index's weights to the next; 0: shared  */
+  bool per_inner;       /* weight, bias and their gradients differ by inner index       */
+} rms_layout;
+
+typedef struct {
+  rms_layout lay;
+  rms_rows x, residual, y, residual_out;
+  const char *bias;
+  void *rstd, *mean;
+  const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
+  rms_stat *stats_out;      /* stats: where they go                               */
+  bool fetch_ahead;         /* fetch the next row early: the data is past the caches (backward: the second level) */
+  bool in_groups;           /* ... or, where it can, read and write in long turns: kernels/forward_fast.h */
+  bool stream_y, stream_residual; /* write past the caches                        */
+} rms_forward_job;
+
+typedef struct {
+  rms_layout lay;
+  rms_rows dy, x, dresidual, dx, dresidual_out;
+  bool x_is_f32; /* x is a residual sum kept in f32 while the data is not */
+  bool add_to_dx;
+  rms_dtype dweight_type, dbias_type;
+  const void *rstd, *mean;
+  const rms_stat *stats_in;                                /* given statistics, else NULL                  */
+  const rms_grad_sum *sums_in;                             /* backward: given sums; NULL: they are computed */
+  rms_grad_sum *sums_out;                                  /* backward_stats: where they go                */
+  int64_t pitch;                                           /* of rms_column_sums */
+  bool fetch_ahead, in_groups, stream_dx, stream_residual; /* as in the forward */
+} rms_backward_job;
+
+#endif

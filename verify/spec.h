@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a problem computes, together with the types of its tensors, which a call of the library takes with the tensors.
+ */
+#ifndef RMSNORM_VERIFY_SPEC_H
+#define RMSNORM_VERIFY_SPEC_H
+
+#include "rmsnorm.h"
+
+typedef struct vf_spec {
+  int64_t cols;
+  double eps;
+  int64_t partial;
+  const int64_t *indices;
+  int64_t groups;
+  double weight_offset;
+  rms_kind kind;
+  rms_eps_place eps_place;
+  rms_rounding rounding;
+  int weight_per_inner;
+  rms_dtype dtype;          /* x, y, dy, dx                                */
+  rms_dtype weight_dtype;   /* weight, bias                                */
+  rms_dtype residual_dtype; /* residual, residual_out, dresidual...        */
+  rms_dtype grad_dtype;     /* dweight, dbias                              */
+} vf_spec;
+
+/* All tensors in the type of x. */
+static inline void vf_spec_set_types(vf_spec *spec, rms_dtype dtype) {
+  spec->dtype = spec->weight_dtype = spec->residual_dtype = spec->grad_dtype = dtype;
+}
+
+/* What the library is called with. */
+static inline rms_spec vf_library_spec(const vf_spec *s) {
+  rms_spec spec = {.cols = s->cols,
+                   .eps = s->eps,
+                   .partial = s->partial,
+                   .indices = s->indices,
+                   .groups = s->groups,
+                   .weight_offset = s->weight_offset,
+                   .kind = (int32_t)s->kind,
+                   .eps_place = (int32_t)s->eps_place,
+                   .rounding = (int32_t)s->rounding,
+                   .weight_per_inner = s->weight_per_inner};
+  return spec;
+}
+
+#endif
