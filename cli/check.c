@@ -286,7 +286,8 @@ int cmd_check(int argc, char **argv) {
           "  options: w=none|same|f32 bias off=V eps=V epsout round=before groups=G k=K p=P idx perhead\n"
           "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats|dx+ds+dw+db grad=same|f32\n"
           "           pad=N inplace split seed=N isa=NAME threads=N\n"
-          "           data=normal|lognormal|cauchy|hugemean|tiny|huge|exact\n"
+          "           data=NAME dydata=NAME: the inputs and dy, each of\n"
+          "           normal lognormal cauchy hugemean small tiny huge max least steps exact\n"
           "Errors are told in ulp of the output's type at the size of the terms summed, and as a share of the bound.\n"
           "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
   int code = cli_parse(&command, &argc, argv);
