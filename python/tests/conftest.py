@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+"""A suite is what one environment can run: the tests of its files and the doctests of its modules. Nothing is skipped."""
+import importlib
+
+SUITES = {
+    "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_process.py", "test_command.py"], ["rmsnorm", "rmsnorm._numpy"]),
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--suite", default="numpy", choices=sorted(SUITES))
+
+
+def pytest_configure(config):
+    files, modules = SUITES[config.getoption("--suite")]
+    if config.args in ([str(config.invocation_params.dir)], ["python/tests"], []):
+        here = __file__.rsplit("/", 1)[0]
+        config.args = [f"{here}/{name}" for name in files]
+        config.args += [importlib.import_module(name).__file__ for name in modules]
+        config.option.doctestmodules = True
