@@ -3,6 +3,7 @@
  * rmsnorm._core: what the Python side of the package calls. The functions take positional arguments only. */
 #include "arrays.h"
 #include "call.h"
+#include "rows.h"
 #include "threads.h"
 #include "torch_kernels.h"
 #include <dlfcn.h>
@@ -356,6 +357,12 @@ static PyObject *core_info(PyObject *self, PyObject *ignored) {
                        sets, "stream_bytes", (long long)rms_stream_threshold());
 }
 
+static PyObject *core_copies(PyObject *self, PyObject *ignored) {
+  (void)self;
+  (void)ignored;
+  return PyLong_FromLongLong(pn_rows_staged_ever());
+}
+
 static PyObject *core_force_isa(PyObject *self, PyObject *args) {
   const char *name;
   (void)self;
@@ -385,6 +392,13 @@ static PyObject *core_register_torch(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *core_unregister_torch(PyObject *self, PyObject *ignored) {
+  (void)self;
+  (void)ignored;
+  pn_torch_unregister();
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"forward", (PyCFunction)(void (*)(void))core_forward, METH_FASTCALL,
      "forward(x, residual, weight, bias, y, sum, rstd, mean, eps, weight_offset, partial, groups, mode, indices, "
@@ -396,11 +410,14 @@ static PyMethodDef methods[] = {
     {"describe", core_describe, METH_VARARGS, "describe(array, name) -> (dtype name, shape)"},
     {"partial_count", core_partial_count, METH_VARARGS, "partial_count(cols, p) -> ceil(cols * p)"},
     {"info", core_info, METH_NOARGS, "info() -> what the library knows about itself and this machine"},
+    {"copies", core_copies, METH_NOARGS,
+     "copies() -> how many arrays were copied because no two strides describe their rows"},
     {"force_isa", core_force_isa, METH_VARARGS, "force_isa(name or None)"},
     {"set_openmp", core_set_openmp, METH_VARARGS,
      "set_openmp(path of a loaded OpenMP runtime) -> whether it can be used"},
     {"register_torch", core_register_torch, METH_VARARGS,
      "register_torch(path of the loaded libtorch_cpu) -> None, or what is missing there"},
+    {"unregister_torch", core_unregister_torch, METH_NOARGS, "unregister_torch(): takes the kernels away again"},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};

@@ -194,6 +194,12 @@ static void copy_rows(const pn_rows *rows, const pn_tensor *t, char *dense, bool
   }
 }
 
+static _Atomic int64_t staged_ever;
+
+int64_t pn_rows_staged_ever(void) {
+  return staged_ever;
+}
+
 void *pn_rows_stage(pn_rows *rows, const pn_tensor *t, bool output) {
   int64_t bytes = size_of(t);
   for (int d = 0; d < t->ndim; d++)
@@ -201,6 +207,7 @@ void *pn_rows_stage(pn_rows *rows, const pn_tensor *t, bool output) {
   char *data = bytes > PTRDIFF_MAX ? NULL : malloc(bytes ? (size_t)bytes : 1);
   if (!data) return NULL;
   if (!output) copy_rows(rows, t, data, false);
+  staged_ever++;
   rows->staged[rows->staged_count++] = (pn_staged){t, data, output};
   return data;
 }

@@ -29,6 +29,7 @@ using kernel = void (*)(word *stack, uint64_t inputs, uint64_t outputs);
   X(aoti_torch_delete_tensor_object, int32_t, (handle))                                                                \
   X(aoti_torch_library_init_impl, int32_t, (const char *, const char *, const char *, uint32_t, library *))            \
   X(aoti_torch_library_impl, int32_t, (library, const char *, kernel))                                                 \
+  X(aoti_torch_delete_library_object, int32_t, (library))                                                              \
   X(aoti_torch_dtype_float32, int32_t, ())                                                                             \
   X(aoti_torch_dtype_float64, int32_t, ())                                                                             \
   X(aoti_torch_dtype_float16, int32_t, ())                                                                             \
@@ -365,51 +366,84 @@ void make_like_weight(tensor &t, const tensor &x, bool heads, int32_t dtype) {
     t.make_dense(dtype, 1, x.view.shape + last);
 }
 
-void norm_backward(word *stack, uint64_t, uint64_t) {
+struct backward {
   tensor dy, x, dsum, weight, stats, dx, dresidual, dweight, dbias;
   pn_tensor rstd, mean;
   pn_backward call = {};
-  dsum.take_optional("dsum", stack[2]);
-  weight.take_optional("weight", stack[3]);
-  dy.take("dy", stack[0]);
-  x.take("x", stack[1]);
-  stats.take("stats", stack[4]);
-  call.spec = read_spec(stack + 5);
-  const int64_t wanted = (int64_t)stack[10];
+  int64_t wanted = 0;
 
-  check_x(&x.view);
-  check_rows(dy.get(), &x.view, "dy must have the shape of x");
-  check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
-  check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
-  check_stats(stats.view, x.view, call.spec);
-  const bool heads = weight.get() ? weight.view.ndim == 2 : (wanted & BIAS_PER_HEAD) != 0;
-
-  if (wanted & WANT_DX) dx.make_like(x, dy.view.dtype);
-  if (wanted & WANT_DRESIDUAL) dresidual.make_like(x, x.view.dtype);
-  if (wanted & WANT_DWEIGHT) make_like_weight(dweight, x, heads, weight.get() ? weight.view.dtype : dy.view.dtype);
-  if (wanted & WANT_DBIAS) make_like_weight(dbias, x, heads, wanted & BIAS_F32 ? (int32_t)RMS_F32 : dy.view.dtype);
-  call.dy = dy.get();
-  call.x = x.get();
-  call.dresidual = dsum.get();
-  call.weight = weight.get();
-  call.dx = dx.get();
-  call.dresidual_out = dresidual.get();
-  call.dweight = dweight.get();
-  call.dbias = dbias.get();
-  rstd = statistic(stats.view, 0);
-  call.rstd = &rstd;
-  if (call.spec.kind == RMS_KIND_LAYER) {
-    mean = statistic(stats.view, 1);
-    call.mean = &mean;
+  void check_arguments() const {
+    check_x(&x.view);
+    check_rows(dy.get(), &x.view, "dy must have the shape of x");
+    check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
+    check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
+    check_stats(stats.view, x.view, call.spec);
   }
-  rms_executor executor = make_executor();
-  finish(pn_run_backward(&call, &executor));
 
-  tensor *results[] = {&dx, &dresidual, &dweight, &dbias};
-  for (tensor *t : results)
-    if (!t->get()) t->make_nothing();
-  for (int i = 0; i < 4; i++)
-    stack[i] = results[i]->give();
+  void make_results() {
+    const bool heads = weight.get() ? weight.view.ndim == 2 : (wanted & BIAS_PER_HEAD) != 0;
+    if (wanted & WANT_DX) dx.make_like(x, dy.view.dtype);
+    if (wanted & WANT_DRESIDUAL) dresidual.make_like(x, x.view.dtype);
+    if (wanted & WANT_DWEIGHT) make_like_weight(dweight, x, heads, weight.get() ? weight.view.dtype : dy.view.dtype);
+    if (wanted & WANT_DBIAS) make_like_weight(dbias, x, heads, wanted & BIAS_F32 ? (int32_t)RMS_F32 : dy.view.dtype);
+  }
+
+  void run() {
+    check_arguments();
+    make_results();
+    call.dy = dy.get();
+    call.x = x.get();
+    call.dresidual = dsum.get();
+    call.weight = weight.get();
+    call.dx = dx.get();
+    call.dresidual_out = dresidual.get();
+    call.dweight = dweight.get();
+    call.dbias = dbias.get();
+    rstd = statistic(stats.view, 0);
+    call.rstd = &rstd;
+    if (call.spec.kind == RMS_KIND_LAYER) {
+      mean = statistic(stats.view, 1);
+      call.mean = &mean;
+    }
+    rms_executor executor = make_executor();
+    finish(pn_run_backward(&call, &executor));
+  }
+};
+
+/* An operator cannot leave a result out: what was not wanted has no elements. */
+word give(tensor &t) {
+  if (!t.get()) t.make_nothing();
+  return t.give();
+}
+
+void norm_backward(word *stack, uint64_t, uint64_t) {
+  backward b;
+  b.weight.take_optional("weight", stack[2]);
+  b.dy.take("dy", stack[0]);
+  b.x.take("x", stack[1]);
+  b.stats.take("stats", stack[3]);
+  b.wanted = (int64_t)stack[4];
+  b.call.spec = read_spec(stack + 5);
+  b.run();
+  stack[0] = give(b.dx);
+  stack[1] = give(b.dweight);
+  stack[2] = give(b.dbias);
+}
+
+void add_norm_backward(word *stack, uint64_t, uint64_t) {
+  backward b;
+  b.dsum.take_optional("dsum", stack[2]);
+  b.weight.take_optional("weight", stack[3]);
+  b.dy.take("dy", stack[0]);
+  b.x.take("sum", stack[1]);
+  b.stats.take("stats", stack[4]);
+  b.wanted = (int64_t)stack[5];
+  b.call.spec = read_spec(stack + 6);
+  b.run();
+  stack[0] = give(b.dx);
+  stack[1] = give(b.dresidual);
+  stack[2] = give(b.dweight);
+  stack[3] = give(b.dbias);
 }
 
 /* ---- registration ---- */
@@ -437,7 +471,15 @@ const char *load(void *torch) {
   return nullptr;
 }
 
+/* Kernels live as long as this object of torch's. */
+library registered;
+
 } // namespace
+
+void pn_torch_unregister(void) {
+  if (registered) shim.aoti_torch_delete_library_object(registered);
+  registered = nullptr;
+}
 
 const char *pn_torch_register(const char *path) {
   static const struct {
@@ -447,16 +489,15 @@ const char *pn_torch_register(const char *path) {
                  {"_norm_stats", norm_stats},
                  {"_add_norm", add_norm},
                  {"_add_norm_stats", add_norm_stats},
-                 {"_norm_backward", norm_backward}};
+                 {"_norm_backward", norm_backward},
+                 {"_add_norm_backward", add_norm_backward}};
   void *torch = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (!torch) return "libtorch_cpu";
   const char *missing = load(torch);
   if (missing) return missing;
-  /* The library object lives as long as the process: deleting it would take the kernels away. */
-  library made;
-  if (shim.aoti_torch_library_init_impl("rmsnorm", "CPU", __FILE__, __LINE__, &made))
+  if (shim.aoti_torch_library_init_impl("rmsnorm", "CPU", __FILE__, __LINE__, &registered))
     return "aoti_torch_library_init_impl";
   for (const auto &k : kernels)
-    if (shim.aoti_torch_library_impl(made, k.name, k.function)) return k.name;
+    if (shim.aoti_torch_library_impl(registered, k.name, k.function)) return k.name;
   return nullptr;
 }

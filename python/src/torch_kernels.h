@@ -13,6 +13,9 @@ extern "C" {
 /* Registers the kernels. path: the loaded libtorch_cpu. NULL, or the name of a function that this torch lacks. */
 const char *pn_torch_register(const char *path);
 
+/* Takes the kernels away again. */
+void pn_torch_unregister(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@ import importlib
 
 SUITES = {
     "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_process.py", "test_command.py"], ["rmsnorm", "rmsnorm._numpy"]),
+    "torch": (["test_torch.py"], ["rmsnorm.torch", "rmsnorm.nn"]),
 }
 
 

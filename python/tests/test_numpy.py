@@ -172,6 +172,20 @@ def test_layouts_do_not_change_bits(dtype):
             assert same_bits(got.dx, grads.dx), (name, name2)
 
 
+def test_strided_rows_are_not_copied():
+    from rmsnorm import _core
+
+    qkv, before = randn(2, 7, 10, 16), _core.copies()
+    for x in (qkv, qkv[0], qkv[:, :, :6], qkv[:, :, 6:8].swapaxes(1, 2), qkv[::2], qkv[:, ::3, 4], qkv[..., 3:11]):
+        y = rmsnorm.rms_norm(x)
+        rmsnorm.rms_norm_backward(y, x)
+        rmsnorm.rms_norm(x.copy(order="K"), out=x)
+        assert same_bits(x, y)
+    assert _core.copies() == before
+    rmsnorm.rms_norm(qkv[..., ::2])
+    assert _core.copies() == before + 1
+
+
 def test_broadcast_input():
     row = randn(16)
     x = np.broadcast_to(row, (5, 3, 16))
