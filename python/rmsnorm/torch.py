@@ -89,7 +89,7 @@ def rms_norm(
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
     >>> rms_norm(x, eps=0.0).sum().backward()
     >>> x.grad
-    tensor([[ 0.2566, -0.0642, -0.0642]])
+    tensor([[ 0.2566, -0.0641, -0.0641]])
     """
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
     partial = 0 if partial is None else partial_of(partial, x.shape[-1], groups)
