@@ -28,9 +28,17 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="version and instruction sets")
     commands.add_parser("check", help="every type against float64 formulas, instruction sets against each other")
+    timing = commands.add_parser("bench", help="times beside torch.nn.functional, or NumPy where torch is missing")
+    timing.add_argument("--full", action="store_true", help="larger shapes too")
+    timing.add_argument("--seconds", type=float, default=0.5, help="for each line (default 0.5)")
     options = parser.parse_args(arguments)
     if options.command == "info":
         return info()
+    if options.command == "bench":
+        from ._bench import bench
+
+        bench(options.full, options.seconds)
+        return 0
     from ._check import check
 
     return 0 if check() else 1

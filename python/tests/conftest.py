@@ -10,6 +10,7 @@ SUITES = {
     "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_process.py", "test_command.py"], ["rmsnorm", "rmsnorm._numpy"]),
     "torch": (["test_torch.py", "test_patch.py"], ["rmsnorm.torch", "rmsnorm.nn"]),
     "transformers": (["test_transformers.py"], []),
+    "jax": (["test_jax.py"], ["rmsnorm.jax"]),
 }
 
 

@@ -36,20 +36,31 @@ if [ -z "$python" ]; then
 fi
 mkdir -p "$work"
 
+# make_wheel VENV FOLDER [SETTING...]: the build folder is kept, so that the next time is quick.
+make_wheel() {
+  venv=$1 folder=$2
+  shift 2
+  rm -rf "$work/dist-$folder"
+  "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$source"
+}
+
 if [ "$what" = wheel ]; then
   make_venv "$work/venv-build" "$tests/requirements-build.txt"
-  rm -rf "$work/dist"
-  "$work/venv-build/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-    --config-settings=build-dir="$work/wheel" --wheel-dir "$work/dist" "$source"
-  ls "$work/dist"
+  make_wheel "$work/venv-build" plain
+  ls "$work/dist-plain"
   exit 0
 fi
 
-make_venv "$work/venv-$what" "$tests/requirements-$what.txt"
-"$work/venv-$what/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work"/dist/rmsnorm-*.whl
-cd "$tests"
-suite=${what%%-*} # torch-oldest is the suite torch with other versions
-if [ "$suite" = torch ]; then
-  RMSNORM_TORCH_KERNELS=python "$work/venv-$what/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" -k 'not compile'
+venv=$work/venv-$what suite=${what%%-*} folder=plain # torch-oldest is the suite torch with other versions
+make_venv "$venv" "$tests/requirements-$what.txt"
+if [ "$suite" = jax ]; then
+  folder=jax # with the handlers, which are compiled with the headers in this environment
+  make_wheel "$venv" jax --config-settings=cmake.define.RMSNORM_JAX=ON
 fi
-exec "$work/venv-$what/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$folder"/rmsnorm-*.whl
+cd "$tests"
+if [ "$suite" = torch ]; then
+  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" -k 'not compile'
+fi
+exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"

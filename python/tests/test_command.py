@@ -30,6 +30,13 @@ def test_check():
     assert all(line.endswith("ok") for line in result.stdout.splitlines())
 
 
+def test_bench():
+    result = run("bench", "--seconds", "0.01")
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("| forward")]
+    assert len(lines) == 3 and "512x4096" in lines[-1]
+
+
 def test_bad_command():
     result = run("dance")
     assert result.returncode == 2 and "dance" in result.stderr
