@@ -42,7 +42,7 @@ typedef struct {
   const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
   rms_stat *stats_out;      /* stats: where they go                               */
   bool fetch_ahead;         /* fetch the next row early: the data is past the caches (backward: the second level) */
-  bool in_groups;           /* ... or, where it can, read and write in long turns: kernels/forward_fast.h */
+  bool large_batches;       /* ... or, where it can, read and write in long turns: kernels/batch.h */
   bool stream_y, stream_residual; /* write past the caches                        */
 } rms_forward_job;
 
@@ -53,11 +53,11 @@ typedef struct {
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;
-  const rms_stat *stats_in;                                /* given statistics, else NULL                  */
-  const rms_grad_sum *sums_in;                             /* backward: given sums; NULL: they are computed */
-  rms_grad_sum *sums_out;                                  /* backward_stats: where they go                */
-  int64_t pitch;                                           /* of rms_column_sums */
-  bool fetch_ahead, in_groups, stream_dx, stream_residual; /* as in the forward */
+  const rms_stat *stats_in;                                    /* given statistics, else NULL                  */
+  const rms_grad_sum *sums_in;                                 /* backward: given sums; NULL: they are computed */
+  rms_grad_sum *sums_out;                                      /* backward_stats: where they go                */
+  int64_t pitch;                                               /* of rms_column_sums */
+  bool fetch_ahead, large_batches, stream_dx, stream_residual; /* as in the forward */
 } rms_backward_job;
 
 #endif

@@ -138,7 +138,7 @@ subproject)
   ;;
 sources) # the portable library without any build system
   $CC $CFLAGS -ffp-contract=off -I"$SOURCE/include" "$here/consumer.c" "$SOURCE"/src/core/*.c \
-    "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread -o "$work/consumer"
+    "$SOURCE"/src/cpu/*.c "$SOURCE/src/cpu/isa/scalar.c" -lm -pthread -o "$work/consumer"
   run
   ;;
 cxx)

@@ -210,6 +210,14 @@ static void check_nans(rms_dtype type) {
   }
 }
 
+static float max_abs_f32(float a, float b) {
+  return fabsf(b) > a ? fabsf(b) : a;
+}
+
+static double max_abs_f64(double a, double b) {
+  return fabs(b) > a ? fabs(b) : a;
+}
+
 static void check_arithmetic(void) {
   for (int64_t k = 0; k < 2000; k++) {
     float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
@@ -218,14 +226,16 @@ static void check_arithmetic(void) {
     t_fill(b, RMS_F32, F32_LANES, style, t_seed(), 101, k);
     t_fill(c, RMS_F32, F32_LANES, style, t_seed(), 102, k);
     vf va = vf_load(a, RMS_F32, 0), vb = vf_load(b, RMS_F32, 0), vc = vf_load(c, RMS_F32, 0);
-    vf results[] = {vf_add(va, vb), vf_sub(va, vb), vf_mul(va, vb), vf_fma(va, vb, vc), vf_set(a[3])};
-    for (int op = 0; op < 5; op++) {
+    vf results[] = {vf_add(va, vb),     vf_sub(va, vb), vf_mul(va, vb),
+                    vf_fma(va, vb, vc), vf_set(a[3]),   vf_max_abs(vf_max_abs(vf_set(0), va), vb)};
+    for (int op = 0; op < 6; op++) {
       for (int i = 0; i < F32_LANES; i++)
         want[i] = op == 0   ? a[i] + b[i]
                   : op == 1 ? a[i] - b[i]
                   : op == 2 ? a[i] * b[i]
                   : op == 3 ? fmaf(a[i], b[i], c[i])
-                            : a[3];
+                  : op == 4 ? a[3]
+                            : max_abs_f32(max_abs_f32(0, a[i]), b[i]);
       vf_store(have, results[op], RMS_F32, 0);
       t_context("op=%d k=%d", op, (int)k);
       T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
@@ -348,12 +358,14 @@ static void check_f64_arithmetic(void) {
                     vd_fma(v[0], v[1], v[2]),
                     vd_set(x[3]),
                     vd_round(v[0], RMS_F64),
-                    vd_first(v[0], (int)(k % 9), 0)};
-    for (int op = 0; op < 7; op++) {
+                    vd_first(v[0], (int)(k % 9), 0),
+                    vd_max_abs(vd_max_abs(vd_set(0), v[0]), v[1])};
+    for (int op = 0; op < 8; op++) {
       vd_store(have, results[op], RMS_F64, 0);
       for (int i = 0; i < F64_LANES; i++) {
         double a = x[i], b = x[F64_LANES + i], c = x[2 * F64_LANES + i];
-        double all[] = {a + b, a - b, a * b, fma(a, b, c), x[3], a, i < k % 9 ? a : 0.0};
+        double all[] = {
+            a + b, a - b, a * b, fma(a, b, c), x[3], a, i < k % 9 ? a : 0.0, max_abs_f64(max_abs_f64(0, a), b)};
         T_EQ_F64(all[op], have[i]);
       }
     }

@@ -1,329 +1,210 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sixth part of the kernel template: the backward pass of a segment, in two sweeps. The first forms the row sums, the
- * second writes dx and adds to the column sums of dweight and dbias.
- *
- *   u = dy*g                       (before-weight rounding: u = T(dy*g))
- *   RMS:        dx = u*r - c*x,    c = (sum(u*x) * ((r*r)*r)) / k for elements in the statistic, 0 for the others
- *   LayerNorm:  dx = r*((u - b) - h*a),  a = sum(u*h)/n,  b = sum(u)/n
- *
- * A segment whose r or sums leave a safe range is done again by backward_slow, with x and dy scaled by exact powers of
- * two.
- *
- * `common` is the job of nearly every model: one rounding, the whole segment in the statistic, nothing added, and dx
- * with dweight (LayerNorm: and dbias) or, `sums` being false, alone. */
+ * The backward over the segments of a job. Opens each one, takes or forms its statistic, hands it to the sweeps of
+ * backward_segment.h, alone or in batches, and empties the blocks of column sums. */
 
-typedef struct {
-  K(source) x;
-  const char *dy, *weight, *dresidual;
-  char *dx, *dresidual_out;
-  const REAL *gain;      /* the weight + offset in lane order, in the common case      */
-  REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
-  const int64_t *indices;
-  int64_t width, k, ahead_x, ahead_dy;
-  REAL offset;
-  bool weight_is_f32, residual_is_f32, before, add_to_dx, stream_dx, stream_residual;
-  REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
-} K(gradient);
+enum { K(STRIP) = 4096 / sizeof(REAL) }; /* columns that a batch finishes together */
 
-INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
-  VEC u = dy;
-  if (common) return s->gain ? V(mul)(u, K(load_gain)(s->gain, j, n)) : u;
-  if (scaled && !s->before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (s->before) u = V(round)(u, T);
-  if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
-  return u;
-}
-
-typedef struct {
-  REAL ux, u;
-} K(row_sums);
-
-typedef struct {
-  VEC ux, u;
-} K(sum_pair);
-
-INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, int64_t j, VEC mean, VEC r, bool layer,
-                                   bool scaled, bool common) {
-  VEC u = K(load_u)(s, K(load)(s->dy, j, LANES, false), j, LANES, scaled, common);
-  VEC v = K(load_source)(&s->x, j, LANES, false, scaled);
-  if (layer) {
-    v = V(mul)(V(sub)(v, mean), r);
-    acc.u = V(add)(acc.u, u);
-  }
-  acc.ux = V(fma)(u, v, acc.ux);
-  return acc;
-}
-
-/* The last, incomplete block of a segment as a whole one. */
-NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
-  memset(to, 0, (size_t)(K(BLOCK) * size));
-  memcpy(to, from, (size_t)(count * size));
-  return to;
-}
-
-/* A gain laid out even/odd is padded to whole vectors, and only whole vectors of it make sense. */
-INLINE int64_t K(gain_left)(int64_t left) {
-  return EO ? (left + LANES - 1) / LANES * LANES : left;
-}
-
-/* sum(u*x), or sum(u*h) and sum(u), over the whole segment. */
-INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool layer, bool scaled, bool common) {
-  VEC zero = V(set)(0), r = V(set)(st.r), mean = V(set)(st.mean);
-  K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
-  K(gradient) at = *s;
-  if (common) at.x.x_is_f32 = false;
-  int64_t j = 0, width = s->width;
-  for (; j < width; j += K(BLOCK)) {
-    char x[256], dy[256], w[256];
-    int64_t left = width - j, from = j;
-    if (left < K(BLOCK)) {
-      int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
-      at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
-      at.dy = K(pad)(dy, s->dy + j * T_SIZE, left, T_SIZE);
-      if (common && s->gain)
-        at.gain = (const REAL *)(const void *)K(pad)(w, (const char *)(s->gain + j), K(gain_left)(left), sizeof(REAL));
-      else if (!common && s->weight)
-        at.weight = K(pad)(w, s->weight + j * w_size, left, w_size);
-      from = 0;
-    }
-    a = K(add_gradient)(a, &at, from, mean, r, layer, scaled, common);
-    b = K(add_gradient)(b, &at, from + LANES, mean, r, layer, scaled, common);
-    c = K(add_gradient)(c, &at, from + 2 * LANES, mean, r, layer, scaled, common);
-    d = K(add_gradient)(d, &at, from + 3 * LANES, mean, r, layer, scaled, common);
-  }
-  K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
-  if (layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
-  return sums;
-}
-
-NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, false, false, true);
-}
-
-NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, true, false, true);
-}
-
-NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
-  return K(sum_gradient)(s, st, layer, false, false);
-}
-
-NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
-  return K(sum_gradient)(s, st, layer, true, false);
-}
-
-/* dx = u*r - c*x, or r*((u - b) - h*a). */
-typedef struct {
-  REAL c, a, b;
-} K(coefficients);
-
-static inline K(coefficients) K(coefficients_of)(const rms_layout *lay, K(statistic) st, K(row_sums) sums) {
-  K(coefficients) co = {0, 0, 0};
-  bool inside = lay->eps_place == RMS_EPS_INSIDE;
-  if (lay->kind == RMS_KIND_LAYER) {
-    co.a = sums.ux / st.k;
-    co.b = sums.u / st.k;
-    if (!inside) co.a = st.rms == 0 ? 0 : co.a / (st.r * st.rms);
-  } else if (inside) {
-    co.c = sums.ux == 0 ? 0 : (sums.ux * ((st.r * st.r) * st.r)) / st.k;
-  } else {
-    co.c = st.rms == 0 ? 0 : ((sums.ux * (st.r * st.r)) / st.rms) / st.k;
-  }
-  return co;
-}
-
-/* c in the lanes of elements that are in the statistic, 0 in the others. `next` walks the index list. */
-INLINE VEC K(mask_statistic)(const K(gradient) * s, REAL c, int64_t j, int64_t *next) {
-  if (!s->indices && j + LANES <= s->k) return V(set)(c);
-  if (!s->indices && j >= s->k) return V(set)(0);
-  REAL lane[LANES] = {0};
-  if (s->indices)
-    for (; *next < s->k && s->indices[*next] < j + LANES; ++*next)
-      lane[V(lane)((int)(s->indices[*next] - j), EO)] = c;
-  else
-    for (int i = 0; j + i < s->k; i++)
-      lane[V(lane)(i, EO)] = c;
-  return V(load)(lane, REAL_TYPE, 0);
-}
-
-INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
-  V(store)(block + j, V(add)(V(load)(block + j, REAL_TYPE, 0), term), REAL_TYPE, 0);
-}
-
-INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h, bool common) {
-  if (common || !s->before) return V(mul)(dy, h);
-  VEC term = V(mul)(dy, V(round)(h, T));
-  return s->weight_is_f32 ? term : V(round)(term, T);
-}
-
-typedef struct {
-  VEC r, mean, c, a, b;
-} K(gradient_constants);
-
-INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, REAL c, int64_t j, int n, int64_t *next,
-                               bool layer, bool scaled, bool common, bool sums, bool stream) {
-  VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, scaled, common), h, dx;
-  VEC v = K(load_source)(&s->x, j, n, false, scaled);
-  if (layer) {
-    h = V(mul)(V(sub)(v, k.mean), k.r);
-    dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));
-  } else {
-    h = V(mul)(v, k.r);
-    dx = V(sub)(V(mul)(u, k.r), V(mul)(common ? k.c : K(mask_statistic)(s, c, j, next), v));
-  }
-  if (scaled)
-    for (int i = 0; i < 4; i++)
-      dx = V(mul)(dx, V(set)(s->down[i]));
-  if (!common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
-  if (!common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (common)
-    K(put_clean)(s->dx, j, n, dx, stream);
-  else if (s->dx)
-    K(put)(s->dx, j, n, dx, false, stream);
-  if (!common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (common ? sums : s->dweight != NULL) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, common));
-  if (common ? sums && layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
-}
-
-/* Elements from..to-1; `from` is a whole number of vectors. */
-INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, int64_t from, int64_t to,
-                              bool layer, bool scaled, bool common, bool sums, bool stream) {
-  K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
-  if (common) s.x.x_is_f32 = false;
-  K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.c), V(set)(co.a), V(set)(co.b)};
-  int64_t j = from, next = 0;
-  for (; j + LANES <= to; j += LANES) {
-    if (s.ahead_dy) {
-      vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
-      vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
-    }
-    K(gradient_vector)(&s, k, co.c, j, LANES, &next, layer, scaled, common, sums, stream);
-  }
-  if (j < to) K(gradient_vector)(&s, k, co.c, j, (int)(to - j), &next, layer, scaled, common, sums, stream);
-}
-
-NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, false, false, true, true, false);
-}
-
-NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from,
-                                  int64_t to) {
-  K(write_gradient)(s, st, co, from, to, false, false, true, true, true);
-}
-
-NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, true, false, true, true, s->stream_dx);
-}
-
-NOINLINE void K(write_rms_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, false, false, true, false, s->stream_dx);
-}
-
-NOINLINE void K(write_layer_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, true, false, true, false, s->stream_dx);
-}
-
-INLINE void K(write_common)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer, int64_t from,
-                            int64_t to) {
-  if (!s->dweight && layer)
-    K(write_layer_dx)(s, st, co, from, to);
-  else if (!s->dweight)
-    K(write_rms_dx)(s, st, co, from, to);
-  else if (layer)
-    K(write_layer)(s, st, co, from, to);
-  else if (s->stream_dx)
-    K(write_rms_stream)(s, st, co, from, to);
-  else
-    K(write_rms)(s, st, co, from, to);
-}
-
-NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, layer, false, false, false, s->stream_dx);
-}
-
-NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, layer, true, false, false, s->stream_dx);
-}
-
-INLINE bool K(calm_r)(K(statistic) st) {
-  return st.e == 0 && st.r >= R_LEAST && st.r <= R_MOST && st.mean == st.mean;
-}
-
-INLINE bool K(calm_sums)(K(row_sums) s) {
-  REAL a = s.ux < 0 ? -s.ux : s.ux, b = s.u < 0 ? -s.u : s.u;
-  return (a >= SUM_LEAST || b >= SUM_LEAST) && a <= SUM_MOST && b <= SUM_MOST;
-}
-
-/* c multiplies four values that are each calm: it may leave the range all the same. */
-INLINE bool K(calm_c)(K(coefficients) co) {
-  REAL a = ABS(co.c);
-  return a >= TINY && a <= 1 / TINY;
-}
-
-/* ---- the slow path ---- */
-
-static REAL K(largest_u)(const K(gradient) * s) {
-  REAL most = 0;
-  for (int64_t j = 0; j < s->width && most == most; j += LANES) {
-    int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
-    most = K(larger)(most, K(load_u)(s, K(load)(s->dy, j, n, false), j, n, true, false));
-  }
-  return most;
-}
-
-static void K(split_power)(REAL *factors, int count, int exponent) {
-  for (int i = 0; i < count; i++) {
-    int part = exponent / (count - i);
-    factors[i] = (REAL)ldexp(1.0, part);
-    exponent -= part;
-  }
-}
-
-/* Scales dy and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
-static int K(scale_gradient)(K(gradient) * s) {
-  K(source) dy = {s->dy, NULL, false, false, 1, 1};
-  REAL by[2], most;
-  int e_dy = 0, e_u = 0;
-  if (!s->before) {
-    most = K(largest)(&dy, NULL, s->width);
-    if (!(most <= REAL_MAX) || most == 0) return 0;
-    e_dy = -2 - K(exponent)(most);
-    K(split_power)(by, 2, e_dy);
-    s->dy1 = by[0], s->dy2 = by[1];
-  }
-  most = K(largest_u)(s);
-  if (!(most <= REAL_MAX) || most == 0) return e_dy;
-  e_u = -K(exponent)(most);
-  K(split_power)(by, 2, e_u);
-  s->u1 = by[0], s->u2 = by[1];
-  return e_dy + e_u;
-}
-
-NOINLINE void K(backward_slow)(const rms_backward_job *job, K(gradient) * s, int64_t segment) {
+INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
   const rms_layout *lay = &job->lay;
-  bool layer = lay->kind == RMS_KIND_LAYER;
+  if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
+  if (job->rstd && lay->eps_place == RMS_EPS_INSIDE) {
+    K(statistic) st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0};
+    return st;
+  }
+  return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
+}
+
+INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums *sums, const rms_cursor *at,
+                             K(gradient) * s) {
+  const rms_layout *lay = &job->lay;
+  int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
+  int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
+  int64_t piece = ((lay->per_inner ? at->inner * lay->groups : 0) + at->group) * job->pitch;
+  s->x.x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE);
+  s->x.residual = NULL;
+  s->x.x_is_f32 = job->x_is_f32;
+  s->x.residual_is_f32 = false;
+  s->x.up1 = s->x.up2 = 1;
+  s->dy = rms_segment(&job->dy, at, lay, T_SIZE);
+  s->weight = lay->weight ? lay->weight + weight_at : NULL;
+  s->dresidual = job->dresidual.data ? rms_segment(&job->dresidual, at, lay, residual_size) : NULL;
+  s->dx = job->dx.data ? rms_segment(&job->dx, at, lay, T_SIZE) : NULL;
+  s->dresidual_out = job->dresidual_out.data ? rms_segment(&job->dresidual_out, at, lay, residual_size) : NULL;
+  s->gain = NULL;
+  s->dweight = sums && sums->dweight_block ? (REAL *)sums->dweight_block + piece : NULL;
+  s->dbias = sums && sums->dbias_block ? (REAL *)sums->dbias_block + piece : NULL;
+  s->indices = lay->indices;
+  s->width = lay->width;
+  s->k = lay->k;
+  s->ahead_x = s->ahead_dy = 0;
+  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->weight_is_f32 = lay->weight_is_f32;
+  s->residual_is_f32 = lay->residual_is_f32;
+  s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->add_to_dx = job->add_to_dx;
+  s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
+  for (int i = 0; i < 4; i++)
+    s->down[i] = 1;
+  s->stream_dx = job->stream_dx;
+  s->stream_residual = job->stream_residual;
+}
+
+static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_sums *sums) {
+  const rms_layout *lay = &job->lay;
+  bool alone = !sums->dweight_block && !sums->dbias_block;
+  bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
+  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k == lay->width && !lay->indices &&
+         !job->x_is_f32;
+}
+
+/* total += block in element order, or total = block for the first one; then block = 0. */
+static void K(flush_block)(double *total, REAL *block, int64_t count, bool first) {
+  for (int64_t j = 0; j < count; j += LANES) {
+    REAL ordered[LANES];
+    V(store)(ordered, V(load)(block + j, REAL_TYPE, 0), REAL_TYPE, EO);
+    V(store)(block + j, V(set)(0), REAL_TYPE, 0);
+    for (int i = 0; i < LANES; i += 8) {
+      vd old = first ? vd_set(0) : vd_load(total + j + i, RMS_F64, 0);
+      vd_store(total + j + i, vd_add(old, vd_load(ordered + i, REAL_TYPE, 0)), RMS_F64, 0);
+    }
+  }
+}
+
+NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first) {
+  int64_t count = (job->lay.per_inner ? job->lay.inner : 1) * job->lay.groups * job->pitch;
+  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first);
+  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first);
+}
+
+/* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
+ * stay in the first-level cache for the whole batch. */
+static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
+  int64_t bytes = 2 * job->lay.width * T_SIZE;
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS;
+  return common && light && job->large_batches && job->stream_dx && bytes > K(WIDE_BYTES)
+             ? K(fit)(K(LARGE_BATCH_BYTES), bytes)
+             : 1;
+}
+
+/* A segment between its two sweeps. */
+typedef struct {
+  K(gradient) s;
   K(statistic) st;
-  if (job->stats_in) {
-    st = K(import_stat)(lay, &job->stats_in[segment], &s->x, true);
-  } else {
-    K(moment) plain = K(moment_of)(lay, &s->x);
-    st = K(finish)(lay, plain.e ? plain : K(measure_scaled)(lay, &s->x, plain), (REAL)lay->k);
-  }
-  int e_u = K(scale_gradient)(s), e_ux = layer ? e_u : e_u + st.e;
-  K(row_sums) sums;
-  if (job->sums_in) {
-    sums.ux = (REAL)ldexp(job->sums_in[segment].ux, e_ux);
-    sums.u = (REAL)ldexp(job->sums_in[segment].u, e_u);
-  } else {
-    sums = K(sums_scaled)(s, st, layer);
-  }
-  if (job->sums_out) {
-    job->sums_out[segment].ux = ldexp((double)sums.ux, -e_ux);
-    job->sums_out[segment].u = ldexp((double)sums.u, -e_u);
+  K(coefficients) co;
+  bool in_range;
+} K(measured);
+
+/* A segment of zeros, of RMS, whose u is neither so large nor so small that it must be scaled: dx = u*r. */
+NOINLINE bool K(is_plain_zero)(const K(gradient) * s, bool common) {
+  if (!K(is_zero)(&s->x, s->width)) return false;
+  REAL bound = K(bound_of_u)(s, common);
+  return bound == 0 || (bound >= SUM_LEAST && bound <= SUM_MOST);
+}
+
+/* Sums out of range that need no scale all the same: those of dy = 0, which are exactly zero, and those of a segment
+ * with a NaN or an infinity, whose results no scale would change. */
+NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
+  K(source) dy = K(plain_source)(m->s.dy);
+  if (job->stats_in || job->sums_in || m->st.e) return false;
+  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
+  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
+  if (finite) return false;
+  if (m->st.r != m->st.r) m->st.r = (REAL)NAN; /* without a payload: see V(store_clean) */
+  if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
+  if (!known) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
+  return true;
+}
+
+/* zero_r: the r of a segment of zeros. */
+INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, REAL zero_r) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER;
+  K(row_sums) g = {0, 0};
+  m->st = K(backward_statistic)(job, &m->s, i);
+  m->in_range = K(r_in_range)(m->st);
+  if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
+      K(is_plain_zero)(&m->s, common)) {
+    m->co = K(coefficients_of)(&job->lay, m->st, g);
+    m->in_range = true;
     return;
   }
-  K(split_power)(s->down, 4, st.e - e_u);
-  K(write_scaled)(s, st, K(coefficients_of)(lay, st, sums), layer);
+  if (m->in_range && job->sums_in)
+    g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
+  else if (m->in_range)
+    g = !common ? K(sums_any)(&m->s, m->st, layer) : layer ? K(sums_layer)(&m->s, m->st) : K(sums_rms)(&m->s, m->st);
+  m->co = K(coefficients_of)(&job->lay, m->st, g);
+  m->in_range = m->in_range && K(sums_in_range)(g) && (layer || K(c_in_range)(m->co));
+  if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
+}
+
+static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums,
+                                                  int64_t first, int64_t last) {
+  const rms_layout *lay = &job->lay;
+  REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
+  K(gains) gains;
+  K(measured) m[K(BATCH)];
+  bool layer = lay->kind == RMS_KIND_LAYER;
+  bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
+  int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
+  int64_t batch = K(gradients_together)(job, common), n;
+  const K(moment) zeros = {0, 0, 0};
+  const REAL zero_r = lay->k > 0 ? K(finish)(lay, zeros, (REAL)lay->k).r : -1;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i += n) {
+    bool in_range = true;
+    n = last - i < batch ? last - i : batch;
+    if (n > block - in_block) n = block - in_block;
+    for (int64_t b = 0; b < n; b++) {
+      K(gradient) *s = &m[b].s;
+      K(open_gradient)(job, sums, &at, s);
+      if (common && gains.gain) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
+      rms_cursor_next(&at, lay);
+      if (job->fetch_ahead && batch == 1 && i + 1 < last) {
+        s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
+        s->ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s->dy;
+      }
+      K(measure_gradient)(job, &m[b], i + b, common, zero_r);
+      in_range = in_range && m[b].in_range;
+    }
+    int64_t strip = in_range && common && n > 1 ? K(STRIP) : lay->width;
+    for (int64_t from = 0; from < lay->width; from += strip) {
+      int64_t to = lay->width - from < strip ? lay->width : from + strip;
+      for (int64_t b = 0; b < n; b++) {
+        const K(measured) *done = &m[b];
+        if (__builtin_expect(!done->in_range, 0))
+          K(backward_scaled)(job, &m[b].s, i + b);
+        else if (common)
+          K(write_common)(&done->s, done->st, done->co, layer, from, to);
+        else
+          K(write_any)(&done->s, done->st, done->co, layer);
+      }
+    }
+    in_block += n;
+    if (in_block == block || i + n == last) {
+      K(flush)(job, sums, i + n - in_block == first);
+      in_block = 0;
+    }
+  }
+  if (job->stream_dx || job->stream_residual) vec_stream_fence();
+}
+
+static void K_(rms_backward_stats, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, int64_t first, int64_t last) {
+  const rms_layout *lay = &job->lay;
+  rms_cursor at = rms_cursor_at(lay, first);
+  for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay)) {
+    K(gradient) s;
+    K(row_sums) g = {0, 0};
+    K(open_gradient)(job, NULL, &at, &s);
+    K(statistic) st = K(backward_statistic)(job, &s, i);
+    bool in_range = K(r_in_range)(st);
+    if (in_range) g = K(sums_any)(&s, st, lay->kind == RMS_KIND_LAYER);
+    if (in_range && K(sums_in_range)(g)) {
+      job->sums_out[i].ux = (double)g.ux;
+      job->sums_out[i].u = (double)g.u;
+    } else {
+      K(backward_scaled)(job, &s, i);
+    }
+  }
 }

@@ -1,117 +1,81 @@
 /* SPDX-License-Identifier: MIT
  *
- * Third part of the kernel template: the forward pass of a segment. h = x*r or (x - mean)*r, then the affine part, one
- * sweep that also stores the residual sum. */
+ * The forward over the segments of a job: which way each job takes.
+ *
+ *   one rounding after the weight   a few segments are measured together, then finished, then written, so that the
+ *                                   divisions and roots of one overlap with the sums of the others: forward_strip.h, or
+ *                                   forward_short.h for short rows
+ *   everything else, and segments   one after the other: forward_segment.h
+ *   out of range
+ *
+ * Past the caches, while a wide segment is written the next one is fetched into the second-level cache. */
 
-typedef struct {
-  K(source) src;
-  const char *weight, *bias;
-  char *y, *residual_out;
-  int64_t width;
-  REAL offset;
-  bool weight_is_f32, before, stream_y, stream_residual;
-} K(segment);
-
-/* Stores n elements from element j of p on. */
-INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
-  rms_dtype type = T != RMS_F32 && wide ? RMS_F32 : T;
-  p += j * (T != RMS_F32 && wide ? 4 : T_SIZE);
-  if (n < LANES)
-    V(store_n)(p, v, n, type, EO);
-  else if (stream)
-    V(stream)(p, v, type, EO);
-  else
-    V(store)(p, v, type, EO);
+/* How many segments are measured before they are written. Usually as many as stay in the first-level cache together:
+ * the sums of one hide the latencies of the other. Of wide ones past the caches, where little is computed and the job
+ * says so, as many as stay in the second, so that reading memory and writing it take long turns. */
+static int64_t K(batch_of)(const rms_forward_job *job) {
+  int64_t bytes = job->lay.width * T_SIZE * (job->residual.data ? 2 : 1);
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS && !job->residual.data;
+  if (!job->stream_y) return K(fit)(K(BATCH_BYTES), bytes);
+  return K(fit)(job->large_batches && light && bytes > K(WIDE_BYTES) ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2,
+                bytes);
 }
 
-/* weight + offset; an offset of zero is -0, which changes no weight, not even a zero's sign. */
-INLINE VEC K(gain)(const char *weight, int64_t j, int n, REAL offset, bool wide) {
-  return V(add)(K(load)(weight, j, n, wide), V(set)(offset));
-}
-
-INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
-  if (s->before) {
-    h = V(round)(h, T);
-    if (s->weight) {
-      h = V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-      if (!s->weight_is_f32) h = V(round)(h, T);
+static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,
+                               int64_t last) {
+  const rms_layout *lay = &job->lay;
+  bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
+  bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= K(WIDE_BYTES);
+  rms_cursor measure = rms_cursor_at(lay, first), write = measure;
+  for (int64_t i = first; i < last; i += batch) {
+    K(moment) m[K(BATCH)];
+    K(statistic) st[K(BATCH)];
+    int64_t n = last - i < batch ? last - i : batch;
+    for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
+      K(source) src = K(open_source)(job, &measure);
+      m[b] = K(measure)(lay, &src);
+      if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b]);
     }
-    return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
+    for (int64_t b = 0; b < n; b++)
+      st[b] = K(finish)(lay, m[b], (REAL)lay->k);
+    for (int64_t b = 0; b < n; b++, rms_cursor_next(&write, lay)) {
+      /* scaled, or a NaN of an f32 residual, whose payload the strips do not take: see V(store_clean) */
+      if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32), 0)) {
+        K(forward_measured)(job, &write, st[b], i + b);
+        continue;
+      }
+      K(strip) s = K(open_strip)(job, &write, gains);
+      if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
+      if (saves) K(save_statistic)(job, i + b, st[b]);
+      K(write_strip)(&s, st[b], layer);
+    }
   }
-  if (!s->weight) return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
-  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
-  return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
 }
 
-INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool scaled) {
-  VEC v = K(load_source)(&s->src, j, n, s->src.residual != NULL, false);
-  if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
-  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
-  if (layer) v = V(sub)(v, mean);
-  K(put)(s->y, j, n, K(affine)(s, V(mul)(v, r), j, n), false, s->stream_y);
+/* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
+static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
+  return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
+         job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
-  const K(segment) s = *given; /* a copy that no store can change: its members stay in registers */
-  VEC r = V(set)(st.r), mean = V(set)(st.mean);
-  int64_t j = 0, width = s.width;
-  for (; j + LANES <= width; j += LANES)
-    K(apply_vector)(&s, r, mean, j, LANES, layer, scaled);
-  if (j < width) K(apply_vector)(&s, r, mean, j, (int)(width - j), layer, scaled);
-}
-
-NOINLINE void K(apply_any)(const K(segment) * s, K(statistic) st, bool layer) {
-  K(apply_segment)(s, st, layer, false);
-}
-
-NOINLINE void K(apply_scaled)(const K(segment) * s, K(statistic) st, bool layer) {
-  K(apply_segment)(s, st, layer, true);
-}
-
-static void K(save_statistic)(const rms_forward_job *job, int64_t segment, K(statistic) st) {
-  REAL r = st.r, mean = st.mean;
-  if (st.e) r = (REAL)ldexp((double)r, st.e), mean = (REAL)ldexp((double)mean, -st.e);
-  if (job->rstd) ((REAL *)job->rstd)[segment] = r;
-  if (job->mean) ((REAL *)job->mean)[segment] = mean;
-}
-
-INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(segment) * s) {
+static void K_(rms_forward, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
-  int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
-  int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
-  s->src.x = rms_segment(&job->x, at, lay, T_SIZE);
-  s->src.residual = job->residual.data ? rms_segment(&job->residual, at, lay, residual_size) : NULL;
-  s->src.x_is_f32 = false;
-  s->src.residual_is_f32 = lay->residual_is_f32;
-  s->src.up1 = s->src.up2 = 1;
-  s->weight = lay->weight ? lay->weight + weight_at : NULL;
-  s->bias = job->bias ? job->bias + weight_at : NULL;
-  s->y = job->y.data ? rms_segment(&job->y, at, lay, T_SIZE) : NULL;
-  s->residual_out = job->residual_out.data ? rms_segment(&job->residual_out, at, lay, residual_size) : NULL;
-  s->width = lay->width;
-  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
-  s->weight_is_f32 = lay->weight_is_f32;
-  s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
-  s->stream_y = job->stream_y;
-  s->stream_residual = job->stream_residual;
-}
-
-/* One segment in full generality. */
-NOINLINE void K(forward_segment)(const rms_forward_job *job, const rms_cursor *at, int64_t i) {
-  const rms_layout *lay = &job->lay;
-  bool layer = lay->kind == RMS_KIND_LAYER;
-  K(segment) s;
-  K(statistic) st;
-  K(open_segment)(job, at, &s);
-  if (job->stats_in)
-    st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
-  else
-    st = K(finish)(lay, K(moment_of)(lay, &s.src), (REAL)lay->k);
-  if (job->rstd || job->mean) K(save_statistic)(job, i, st);
-  if (st.e)
-    K(apply_scaled)(&s, st, layer);
-  else
-    K(apply_any)(&s, st, layer);
+  REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
+  K(gains) gains;
+  if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->stats_in && lay->k > 0 &&
+      K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
+    int64_t batch = K(batch_of)(job);
+    int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);
+    if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short_rms)(job, &gains))
+      K(forward_short)(job, gains.gain, gains.inner, first, last);
+    else
+      K(forward_batches)(job, &gains, batch, first, last);
+  } else {
+    rms_cursor at = rms_cursor_at(lay, first);
+    for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay))
+      K(forward_segment)(job, &at, i);
+  }
+  if (job->stream_y || job->stream_residual) vec_stream_fence();
 }
 
 static void K_(rms_stats, K_(T_NAME, RMS_ISA))(const rms_forward_job *job, int64_t first, int64_t last) {

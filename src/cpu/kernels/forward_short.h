@@ -1,29 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fourth part of the kernel template: RMSNorm with one rounding after the weight and nothing else, where what a row
- * costs besides its elements counts. The same arithmetic as forward.h in another order of work:
- *
- * - short rows (QK norm) in batches: eight trees of additions run side by side in vectors, so do the divisions and
- *   roots, and while those are under way the batch before is written;
- *
- * - a call of a single row: straight from the arguments, without a job.
- */
+ * Short rows (QK norm) of RMSNorm with one rounding after the weight and nothing else, in batches: eight trees of
+ * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
+ * is written. The same arithmetic as forward_segment.h in another order of work. */
 
-enum { K(BATCH) = 8, K(BATCH_BYTES) = 8192, K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
-
-/* n elements of a gain in lane order; those laid out even/odd are padded to whole vectors. */
-INLINE VEC K(load_gain)(const REAL *gain, int64_t j, int n) {
-  return n == LANES || EO ? V(load)(gain + j, REAL_TYPE, 0) : V(load_n)(gain + j, n, REAL_TYPE, 0);
-}
-
-INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
-  if (n < LANES)
-    V(store_n)(p + j * T_SIZE, v, n, T, EO);
-  else
-    V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
-}
-
-/* ---- batches ---- */
+enum { K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
 
 /* Rows at a constant distance: `count` of those from segment `first` on. */
 typedef struct {
@@ -32,8 +13,9 @@ typedef struct {
   const REAL *gain; /* in lane order */
   int64_t x_step, y_step, gain_step, first;
   int count;
-  bool calm; /* all sums of squares are in range */
-  REAL r[K(BATCH)];
+  unsigned scaled; /* a bit for each row that must be scaled: they go another way */
+  REAL sum[K(BATCH)], r[K(BATCH)];
+  K(moment) moment[K(BATCH)]; /* of the rows that must be scaled */
 } K(batch);
 
 /* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
@@ -43,8 +25,8 @@ INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
   int64_t j = 0;
   for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
-  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, K(SQUARES), false, false, false);
+    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, (K(summand)){.squares = true});
+  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, (K(summand)){.squares = true});
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
 }
 
@@ -52,20 +34,22 @@ NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
   *sum = K(fold_squares)(x, k);
 }
 
-/* r of a whole batch, in plain loops that the compiler makes vectors of; sums out of range are done again elsewhere. */
+/* r of a whole batch, in plain loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
+ * again; until then they stand as if they were in range, so that nothing is divided by zero. */
 INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
-  int calm = 1;
+  int in_range = 1;
+  for (int b = 0; b < K(BATCH); b++) {
+    REAL safe = sum[b] > TINY ? sum[b] : TINY;
+    r[b] = 1 / SQRT(safe / k + eps);
+  }
   for (int b = 0; b < K(BATCH); b++)
-    r[b] = 1 / SQRT(sum[b] / k + eps);
-  for (int b = 0; b < K(BATCH); b++)
-    calm &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
-  return calm;
+    in_range &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
+  return in_range;
 }
 
 /* The usual sizes of a head, one and two blocks, run without loops and calls. */
-NOINLINE bool K(measure_batch)(REAL *r, const char *x, int64_t step, int count, int64_t k, REAL eps) {
+NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
-  REAL sum[K(BATCH)];
   for (int b = 0; b < count; b++, x += step) {
     if (k == K(BLOCK))
       squares[b] = K(fold_squares)(x, K(BLOCK));
@@ -138,17 +122,56 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
   K(write_rows)(batch, width, true);
 }
 
-static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
-  if (__builtin_expect(batch->calm, 1)) {
-    if (job->stream_y)
-      K(write_batch_stream)(batch, job->lay.width);
+/* The rows whose sum is out of range, one by one. */
+NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch) {
+  const K(moment) zeros = {0, 0, 0};
+  const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r;
+  for (int b = 0; b < batch->count; b++) {
+    if (K(squares_in_range)(batch->sum[b])) continue;
+    K(source) s = K(plain_source)(batch->x + b * batch->x_step);
+    K(moment) m = {batch->sum[b], 0, 0};
+    m = K(settle)(lay, &s, m);
+    if (m.e)
+      batch->scaled |= 1u << b, batch->moment[b] = m;
     else
-      K(write_batch)(batch, job->lay.width);
-    return;
+      batch->r[b] = m.sum == 0 ? zero_r : K(finish)(lay, m, (REAL)lay->k).r;
   }
+}
+
+static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch) {
+  if (job->rstd) memcpy((REAL *)job->rstd + batch->first, batch->r, (size_t)batch->count * sizeof(REAL));
+  if (job->mean) memset((REAL *)job->mean + batch->first, 0, (size_t)batch->count * sizeof(REAL));
+  if (job->stream_y)
+    K(write_batch_stream)(batch, job->lay.width);
+  else
+    K(write_batch)(batch, job->lay.width);
+}
+
+/* A batch with rows that must be scaled. */
+NOINLINE void K(write_one_by_one)(const rms_forward_job *job, const K(batch) * batch) {
   rms_cursor at = rms_cursor_at(&job->lay, batch->first);
-  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay))
-    K(forward_segment)(job, &at, batch->first + b);
+  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay)) {
+    if (batch->scaled >> b & 1) {
+      K(statistic) st = K(finish)(&job->lay, batch->moment[b], (REAL)job->lay.k);
+      K(forward_measured)(job, &at, st, batch->first + b);
+      continue;
+    }
+    K(batch) one = *batch;
+    one.x += b * batch->x_step;
+    one.y += b * batch->y_step;
+    one.gain += b * batch->gain_step;
+    one.first += b;
+    one.count = 1;
+    one.r[0] = batch->r[b];
+    K(write_unscaled)(job, &one);
+  }
+}
+
+static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
+  if (__builtin_expect(batch->scaled == 0, 1))
+    K(write_unscaled)(job, batch);
+  else
+    K(write_one_by_one)(job, batch);
 }
 
 /* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES: what two
@@ -181,75 +204,12 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->gain_step = gain_step;
       batch->first = i;
       batch->count = (int)(end - i < most ? end - i : most);
-      batch->calm = K(measure_batch)(batch->r, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      batch->scaled = 0;
+      bool in_range = K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch);
       if (before) K(end_batch)(job, before);
       before = batch;
     }
   }
   if (before) K(end_batch)(job, before);
-}
-
-/* ---- a single row ---- */
-
-INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
-                          bool wide) {
-  VEC h = V(mul)(K(load)(x, j, n, false), r);
-  if (weighted) h = V(mul)(h, K(load)(weight, j, n, wide));
-  /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
-  if (wide && n == LANES)
-    V(store)(y + j * T_SIZE, h, T, EO);
-  else
-    K(put_clean)(y, j, n, h, false);
-}
-
-INLINE void K(row_block)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
-  K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 2 * LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 3 * LANES, LANES, weighted, wide);
-}
-
-INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
-  int64_t j = 0;
-  for (; j + K(BLOCK) <= width; j += K(BLOCK))
-    K(row_block)(y, x, weight, r, j, weighted, wide);
-  for (; j + LANES <= width; j += LANES)
-    K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
-}
-
-NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int64_t width, bool wide) {
-  if (!weight)
-    K(row_loop)(y, x, weight, V(set)(r), width, false, false);
-  else if (T != RMS_F32 && wide)
-    K(row_loop)(y, x, weight, V(set)(r), width, true, true);
-  else
-    K(row_loop)(y, x, weight, V(set)(r), width, true, false);
-}
-
-/* The sum of squares of whole blocks: without the room on the stack that the rest of a row takes. */
-INLINE REAL K(row_squares)(const char *x, int64_t width) {
-  K(source) s = K(plain_source)(x);
-  VEC zero = V(set)(0);
-  K(lanes) acc = {zero, zero, zero, zero};
-  for (int64_t j = 0; j < width; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, K(SQUARES), false, false, false);
-  return K(sum_lanes)(acc);
-}
-
-/* False, and nothing written: the sum of squares is out of range. */
-static bool K_(rms_row, K_(T_NAME, RMS_ISA))(char *y, const char *x, const char *weight, int64_t width, double eps,
-                                             bool weight_is_f32) {
-  bool whole = width % K(BLOCK) == 0;
-  REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
-  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
-  if (__builtin_expect(!K(in_range)(sum), 0)) return false;
-  if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
-    VEC each = V(set)(r);
-    for (int64_t j = 0; j < width; j += K(BLOCK))
-      K(row_block)(y, x, weight, each, j, true, false);
-  } else {
-    K(row_any)(y, x, weight, r, width, weight_is_f32);
-  }
-  return true;
 }

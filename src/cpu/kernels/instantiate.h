@@ -9,6 +9,7 @@
 #include <string.h>
 #include "../kernels.h"
 #include "cursor.h"
+#include "power.h"
 
 #define T        RMS_F32
 #define T_NAME   f32

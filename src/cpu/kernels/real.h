@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * First part of the kernel template: its parameters. The template (the files named in template.h) is included
- * once per data type by instantiate.h, after the virtual vector vec/NAME.h:
+ * The parameters of the kernel template. The template (the files named in template.h) is included once per data type by
+ * instantiate.h, after the virtual vector vec/NAME.h:
  *
  *   T        the data type: RMS_F32, RMS_F64, RMS_BF16 or RMS_F16
  *   T_NAME   its name, the suffix of this instance's functions: K(apply) is apply_bf16

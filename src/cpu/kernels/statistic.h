@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Second part of the kernel template: loading a segment and its statistic (sum of squares, mean, r), with the range
+ * A segment as it is read, and its statistic (sum of squares, mean, r), with the range
  * guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
@@ -22,16 +22,6 @@ typedef struct {
   VEC a, b, c, d;
 } K(lanes);
 
-/* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */
-INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
-  if (T != RMS_F32 && wide) {
-    p += j * 4;
-    return n == LANES ? V(load)(p, RMS_F32, EO) : V(load_n)(p, n, RMS_F32, EO);
-  }
-  p += j * T_SIZE;
-  return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
-}
-
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, bool scaled) {
   VEC v = K(load)(s->x, j, n, s->x_is_f32);
   if (residual) {
@@ -42,38 +32,39 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, 
   return v;
 }
 
-enum { K(SUM), K(SQUARES) };
+/* What is added up: elements or their squares, as they are or less the mean, of x or of x + residual, scaled or not. */
+typedef struct {
+  bool squares, centred, residual, scaled;
+} K(summand);
 
-INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, int what, bool centred) {
-  if (centred) {
+INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) {
+  if (what.centred) {
     v = V(sub)(v, mean);
     if (left < LANES) v = V(first)(v, left > 0 ? (int)left : 0, EO);
   }
-  return what == K(SUM) ? V(add)(acc, v) : V(fma)(v, v, acc);
+  return what.squares ? V(fma)(v, v, acc) : V(add)(acc, v);
 }
 
 /* Adds one block from element j on; elements from `left` on are padding. One vector after the other: all four loaded
  * first would leave too few registers for the sums. */
-INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
-                             bool centred, bool residual, bool scaled) {
-  VEC v = K(load_source)(s, j, LANES, residual, scaled);
-  acc.a = K(add_term)(acc.a, v, mean, left, what, centred);
-  v = K(load_source)(s, j + LANES, LANES, residual, scaled);
-  acc.b = K(add_term)(acc.b, v, mean, left - LANES, what, centred);
-  v = K(load_source)(s, j + 2 * LANES, LANES, residual, scaled);
-  acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what, centred);
-  v = K(load_source)(s, j + 3 * LANES, LANES, residual, scaled);
-  acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what, centred);
+INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  VEC v = K(load_source)(s, j, LANES, what.residual, what.scaled);
+  acc.a = K(add_term)(acc.a, v, mean, left, what);
+  v = K(load_source)(s, j + LANES, LANES, what.residual, what.scaled);
+  acc.b = K(add_term)(acc.b, v, mean, left - LANES, what);
+  v = K(load_source)(s, j + 2 * LANES, LANES, what.residual, what.scaled);
+  acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what);
+  v = K(load_source)(s, j + 3 * LANES, LANES, what.residual, what.scaled);
+  acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what);
   return acc;
 }
 
 /* The same for a last block of `left` < 4*LANES elements. */
-INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, int what,
-                            bool centred, bool residual, bool scaled) {
+INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
   VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
   for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
-    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, residual, scaled);
-    *lane[i] = K(add_term)(*lane[i], v, mean, left, what, centred);
+    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+    *lane[i] = K(add_term)(*lane[i], v, mean, left, what);
   }
   return acc;
 }
@@ -83,15 +74,14 @@ INLINE REAL K(sum_lanes)(K(lanes) acc) {
 }
 
 /* The sum over the first k elements. */
-INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, int what, bool centred, bool residual,
-                         bool scaled) {
+INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) what) {
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
   int64_t j = 0;
   for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what, centred, residual, scaled);
-  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what, centred, residual, scaled);
+    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what);
+  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
   return K(sum_lanes)(acc);
 }
 
@@ -104,36 +94,45 @@ INLINE K(source) K(plain_source)(const char *x) {
 
 NOINLINE REAL K(sum_plain)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, 0, K(SUM), false, false, false);
+  return K(sum_first)(&s, k, 0, (K(summand)){false});
 }
 
 NOINLINE REAL K(squares_plain)(const char *x, int64_t k) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, 0, K(SQUARES), false, false, false);
+  return K(sum_first)(&s, k, 0, (K(summand)){.squares = true});
 }
 
 NOINLINE REAL K(centred_plain)(const char *x, int64_t k, REAL mean) {
   K(source) s = K(plain_source)(x);
-  return K(sum_first)(&s, k, mean, K(SQUARES), true, false, false);
+  return K(sum_first)(&s, k, mean, (K(summand)){.squares = true, .centred = true});
 }
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, K(SQUARES), false, true, false);
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
 }
 
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
 NOINLINE REAL K(sum_any)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, K(SUM), false, s->residual != NULL, true);
+  return K(sum_first)(s, k, 0, (K(summand)){.residual = s->residual != NULL, .scaled = true});
 }
 
 NOINLINE REAL K(squares_any)(const K(source) * s, int64_t k, REAL mean) {
-  return K(sum_first)(s, k, mean, K(SQUARES), true, s->residual != NULL, true);
+  return K(sum_first)(s, k, mean,
+                      (K(summand)){.squares = true, .centred = true, .residual = s->residual != NULL, .scaled = true});
 }
 
 static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
   memset(to, 0, (size_t)(K(BLOCK) * size));
   for (int64_t i = 0; i < count; i++)
     memcpy(to + i * size, from + indices[i] * size, (size_t)size);
+}
+
+/* At most a block of the listed elements, `left` of which there are, and zeros behind them. Returns how many. */
+static int64_t K(pack)(const K(source) * s, char *x, char *residual, const int64_t *indices, int64_t left) {
+  int64_t count = left < K(BLOCK) ? left : K(BLOCK);
+  K(gather)(x, s->x, indices, count, s->x_is_f32 ? 4 : T_SIZE);
+  if (s->residual) K(gather)(residual, s->residual, indices, count, s->residual_is_f32 ? 4 : T_SIZE);
+  return count;
 }
 
 /* The sum of squares over k listed elements: the i-th of the list counts as element i. */
@@ -145,10 +144,9 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   packed.x = x;
   packed.residual = r;
   for (int64_t i = 0; i < k; i += K(BLOCK)) {
-    int64_t count = k - i < K(BLOCK) ? k - i : K(BLOCK);
-    K(gather)(x, s->x, indices + i, count, s->x_is_f32 ? 4 : T_SIZE);
-    if (s->residual) K(gather)(r, s->residual, indices + i, count, s->residual_is_f32 ? 4 : T_SIZE);
-    acc = K(add_block)(acc, &packed, 0, count, zero, K(SQUARES), false, s->residual != NULL, true);
+    int64_t count = K(pack)(s, x, r, indices + i, k - i);
+    acc = K(add_block)(acc, &packed, 0, count, zero,
+                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
   return K(sum_lanes)(acc);
 }
@@ -186,16 +184,13 @@ INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
 
 /* Exponent e with 2^e <= a < 2^(e+1), for finite a > 0. */
 static int K(exponent)(REAL a) {
-  int e;
-  (void)frexp((double)a, &e);
-  return e - 1;
+  return rms_exponent((double)a) - 1;
 }
 
 /* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
 static int K(eps_limit)(const rms_layout *lay) {
-  int e;
   if (lay->eps == 0) return 4096;
-  (void)frexp(lay->eps, &e);
+  int e = rms_exponent(lay->eps);
   e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
   return e > 0 ? e : 0;
 }
@@ -204,9 +199,8 @@ static int K(eps_limit)(const rms_layout *lay) {
  * where that vanished the mean, to the order of one; 0 where both vanished. It depends on the statistic alone, so that
  * a row whose statistic was taken elsewhere is scaled alike. */
 static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
-  int exponent, limit = K(eps_limit)(lay);
   if (mean_square == 0 && (mean == 0 || lay->eps == 0)) return 0;
-  (void)frexp(mean_square > 0 ? mean_square : mean, &exponent);
+  int exponent = rms_exponent(mean_square > 0 ? mean_square : mean), limit = K(eps_limit)(lay);
   if (mean_square > 0)
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
@@ -215,30 +209,82 @@ static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, 
 }
 
 static void K(set_scale)(K(source) * s, int e) {
-  s->up1 = (REAL)ldexp(1.0, e / 2);
-  s->up2 = (REAL)ldexp(1.0, e - e / 2);
+  s->up1 = (REAL)rms_ldexp(1.0, e / 2);
+  s->up2 = (REAL)rms_ldexp(1.0, e - e / 2);
 }
 
-/* The larger of `most` and the magnitudes in v; NaN if there is one. */
-static REAL K(larger)(REAL most, VEC v) {
-  REAL lane[LANES];
-  V(store)(lane, v, REAL_TYPE, 0);
+/* ---- magnitudes ---- */
+
+/* The largest magnitudes of what was looked at, and zeros that a NaN or an infinity has turned into NaN. */
+typedef struct {
+  K(lanes) most;
+  VEC spoilt;
+} K(extent);
+
+INLINE K(extent) K(no_extent)(void) {
+  VEC zero = V(set)(0);
+  K(extent) e = {{zero, zero, zero, zero}, zero};
+  return e;
+}
+
+/* Extends one of the four lanes of vectors. */
+INLINE void K(extend)(K(extent) * e, VEC *lane, VEC v, bool finite) {
+  *lane = V(max_abs)(*lane, v);
+  if (finite) e->spoilt = V(fma)(v, V(set)(0), e->spoilt);
+}
+
+/* The largest magnitude; NaN if there was a NaN or an infinity. */
+static REAL K(largest_of)(K(extent) e) {
+  REAL lane[LANES], spoilt[LANES], most = 0;
+  V(store)(lane, V(max_abs)(V(max_abs)(e.most.a, e.most.b), V(max_abs)(e.most.c, e.most.d)), REAL_TYPE, 0);
+  V(store)(spoilt, e.spoilt, REAL_TYPE, 0);
   for (int i = 0; i < LANES; i++) {
-    REAL a = ABS(lane[i]);
-    most = a > most || a != a ? a : most;
+    if (spoilt[i] != spoilt[i]) return (REAL)NAN;
+    most = lane[i] > most ? lane[i] : most;
   }
   return most;
 }
 
-/* The largest magnitude among elements 0..n-1, or the n listed ones. */
-NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  REAL most = 0;
-  int64_t step = indices ? 1 : LANES;
-  for (int64_t j = 0; j < n && most == most; j += step) {
-    int count = indices ? 1 : n - j < LANES ? (int)(n - j) : LANES;
-    most = K(larger)(most, K(load_source)(s, indices ? indices[j] : j, count, s->residual != NULL, false));
+/* At least the largest magnitude, at most 4*LANES times as much, and zero only if that is; NaN as above. Quicker. */
+INLINE REAL K(bound_of)(K(extent) e) {
+  VEC zero = V(set)(0);
+  return K(sum_lanes)(e.most) + V(sum4)(e.spoilt, zero, zero, zero, EO);
+}
+
+/* Elements 0..n-1. finite = false: there is no NaN among them. */
+INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool residual, bool finite) {
+  int64_t j = 0;
+  for (; j + K(BLOCK) <= n; j += K(BLOCK)) {
+    K(extend)(&e, &e.most.a, K(load_source)(s, j, LANES, residual, false), finite);
+    K(extend)(&e, &e.most.b, K(load_source)(s, j + LANES, LANES, residual, false), finite);
+    K(extend)(&e, &e.most.c, K(load_source)(s, j + 2 * LANES, LANES, residual, false), finite);
+    K(extend)(&e, &e.most.d, K(load_source)(s, j + 3 * LANES, LANES, residual, false), finite);
   }
-  return most;
+  for (; j < n; j += LANES)
+    K(extend)(&e, &e.most.a, K(load_source)(s, j, n - j < LANES ? (int)(n - j) : LANES, residual, false), finite);
+  return e;
+}
+
+/* Whether the first n elements, among which there is no NaN, are all zeros. */
+NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
+  K(extent)
+  e = s->residual ? K(extent_of)(K(no_extent)(), s, n, true, false) : K(extent_of)(K(no_extent)(), s, n, false, false);
+  return K(bound_of)(e) == 0;
+}
+
+/* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
+NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, s->residual != NULL, true));
+  char x[256], r[256];
+  K(extent) e = K(no_extent)();
+  K(source) packed = *s;
+  packed.x = x;
+  if (s->residual) packed.residual = r;
+  for (int64_t i = 0; i < n; i += K(BLOCK)) {
+    (void)K(pack)(s, x, r, indices + i, n - i);
+    e = K(extent_of)(e, &packed, K(BLOCK), s->residual != NULL, true);
+  }
+  return K(largest_of)(e);
 }
 
 /* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
@@ -251,16 +297,25 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   K(set_scale)(s, e);
   K(moment) m = K(measure_any)(lay, s);
   /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
-  bool vanished = m.sum == 0 && m.mean == 0 && lay->eps > 0 && ldexp(1.0, limit) > (double)R_MOST;
+  bool vanished = m.sum == 0 && m.mean == 0 && lay->eps > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
   m.e = vanished ? limit : K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
-  m.sum = (REAL)ldexp((double)m.sum, 2 * (m.e - e));
-  m.mean = (REAL)ldexp((double)m.mean, m.e - e);
+  m.sum = (REAL)rms_ldexp((double)m.sum, 2 * (m.e - e));
+  m.mean = (REAL)rms_ldexp((double)m.mean, m.e - e);
   K(set_scale)(s, m.e);
   return m;
 }
 
-INLINE bool K(in_range)(REAL sum) {
+INLINE bool K(squares_in_range)(REAL sum) {
   return sum >= TINY && sum <= REAL_MAX;
+}
+
+/* A moment whose sum is out of range: as it is where it can be trusted, else measured again. Zeros have a sum of
+ * exactly zero, and squares add up to NaN only if one of them is: neither needs a scale. */
+NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m) {
+  bool rms = lay->kind == RMS_KIND_RMS;
+  if (rms && m.sum != m.sum) return m;
+  if (m.sum == 0 && m.mean == 0 && !lay->indices && K(is_zero)(s, lay->k)) return m;
+  return K(measure_scaled)(lay, s, m);
 }
 
 /* s->up1 and up2 are set if the moment's e is not 0. */
@@ -268,7 +323,7 @@ INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
   K(moment) m = {0, 0, 0};
   if (lay->k == 0) return m;
   m = K(measure)(lay, s);
-  return __builtin_expect(K(in_range)(m.sum), 1) ? m : K(measure_scaled)(lay, s, m);
+  return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
 }
 
 /* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). */
@@ -281,10 +336,10 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
   REAL ms = m.sum / k, eps = (REAL)lay->eps, root;
   K(statistic) st = {0, m.mean, 0, k, m.e};
   if (lay->eps_place == RMS_EPS_INSIDE) {
-    if (m.e) eps = (REAL)ldexp(lay->eps, 2 * m.e);
+    if (m.e) eps = (REAL)rms_ldexp(lay->eps, 2 * m.e);
     root = SQRT(ms + eps);
   } else {
-    if (m.e) eps = (REAL)ldexp(lay->eps, m.e);
+    if (m.e) eps = (REAL)rms_ldexp(lay->eps, m.e);
     st.rms = SQRT(ms);
     root = st.rms + eps;
   }
@@ -295,17 +350,17 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
 /* ---- the public form of a statistic, for rows that are sharded ---- */
 
 static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
-  rms_stat out = {(double)lay->k, ldexp((double)m.mean, -m.e), ldexp((double)m.sum, -2 * m.e)};
+  rms_stat out = {(double)lay->k, rms_ldexp((double)m.mean, -m.e), rms_ldexp((double)m.sum, -2 * m.e)};
   return out;
 }
 
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
   K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
-  if ((forced || !K(in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
+  if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
     m.e = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
-    m.sum = (REAL)ldexp(in->m2, 2 * m.e);
-    m.mean = (REAL)ldexp(in->mean, m.e);
+    m.sum = (REAL)rms_ldexp(in->m2, 2 * m.e);
+    m.mean = (REAL)rms_ldexp(in->mean, m.e);
     K(set_scale)(s, m.e);
   }
   return K(finish)(lay, m, (REAL)in->count);

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels for one data type, in the order in which they build on each other. */
+ * The kernels for one data type, in the order in which they build on each other: each file uses what stands above it,
+ * and forward.h and backward.h, the drivers, come last. */
 #include "real.h"
+#include "elements.h"
 #include "statistic.h"
-#include "forward.h"
+#include "gains.h"
+#include "batch.h"
+#include "forward_segment.h"
+#include "forward_strip.h"
 #include "forward_short.h"
-#include "forward_fast.h"
+#include "forward_row.h"
+#include "forward.h"
+#include "backward_segment.h"
+#include "backward_scaled.h"
 #include "backward.h"
-#include "backward_rows.h"
 #undef T
 #undef T_NAME
 #undef T_IS_F64

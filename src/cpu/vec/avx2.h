@@ -199,6 +199,12 @@ static inline vf vf_sub(vf a, vf b) {
   return r;
 }
 
+static inline vf vf_max_abs(vf a, vf b) {
+  const __m256 sign = _mm256_set1_ps(-0.0f); /* max: the second operand if one is NaN */
+  vf r = {_mm256_max_ps(_mm256_andnot_ps(sign, b.lo), a.lo), _mm256_max_ps(_mm256_andnot_ps(sign, b.hi), a.hi)};
+  return r;
+}
+
 static inline vf vf_mul(vf a, vf b) {
   vf r = {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
   return r;
@@ -323,6 +329,12 @@ static inline vd vd_add(vd a, vd b) {
 
 static inline vd vd_sub(vd a, vd b) {
   vd r = {_mm256_sub_pd(a.lo, b.lo), _mm256_sub_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_max_abs(vd a, vd b) {
+  const __m256d sign = _mm256_set1_pd(-0.0);
+  vd r = {_mm256_max_pd(_mm256_andnot_pd(sign, b.lo), a.lo), _mm256_max_pd(_mm256_andnot_pd(sign, b.hi), a.hi)};
   return r;
 }
 

@@ -105,6 +105,10 @@ static inline vf vf_sub(vf a, vf b) {
   return _mm512_sub_ps(a, b);
 }
 
+static inline vf vf_max_abs(vf a, vf b) {
+  return _mm512_max_ps(_mm512_abs_ps(b), a); /* the second operand if one is NaN */
+}
+
 static inline vf vf_mul(vf a, vf b) {
   return _mm512_mul_ps(a, b);
 }
@@ -192,6 +196,10 @@ static inline vd vd_add(vd a, vd b) {
 
 static inline vd vd_sub(vd a, vd b) {
   return _mm512_sub_pd(a, b);
+}
+
+static inline vd vd_max_abs(vd a, vd b) {
+  return _mm512_max_pd(_mm512_abs_pd(b), a);
 }
 
 static inline vd vd_mul(vd a, vd b) {

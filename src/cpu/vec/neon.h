@@ -121,6 +121,16 @@ static inline vf vf_sub(vf a, vf b) {
   return r;
 }
 
+static inline float32x4_t vf_max_abs_q(float32x4_t a, float32x4_t b) {
+  b = vabsq_f32(b);
+  return vbslq_f32(vcgtq_f32(b, a), b, a);
+}
+
+static inline vf vf_max_abs(vf a, vf b) {
+  vf r = {vf_max_abs_q(a.q0, b.q0), vf_max_abs_q(a.q1, b.q1), vf_max_abs_q(a.q2, b.q2), vf_max_abs_q(a.q3, b.q3)};
+  return r;
+}
+
 static inline vf vf_mul(vf a, vf b) {
   vf r = {vmulq_f32(a.q0, b.q0), vmulq_f32(a.q1, b.q1), vmulq_f32(a.q2, b.q2), vmulq_f32(a.q3, b.q3)};
   return r;
@@ -224,6 +234,16 @@ static inline vd vd_add(vd a, vd b) {
 
 static inline vd vd_sub(vd a, vd b) {
   vd r = {vsubq_f64(a.q0, b.q0), vsubq_f64(a.q1, b.q1), vsubq_f64(a.q2, b.q2), vsubq_f64(a.q3, b.q3)};
+  return r;
+}
+
+static inline float64x2_t vd_max_abs_q(float64x2_t a, float64x2_t b) {
+  b = vabsq_f64(b);
+  return vbslq_f64(vcgtq_f64(b, a), b, a);
+}
+
+static inline vd vd_max_abs(vd a, vd b) {
+  vd r = {vd_max_abs_q(a.q0, b.q0), vd_max_abs_q(a.q1, b.q1), vd_max_abs_q(a.q2, b.q2), vd_max_abs_q(a.q3, b.q3)};
   return r;
 }
 

@@ -124,6 +124,12 @@ static VEC_CALL vf vf_sub(vf a, vf b) {
   return a;
 }
 
+static VEC_CALL vf vf_max_abs(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = fabsf(b.v[i]) > a.v[i] ? fabsf(b.v[i]) : a.v[i];
+  return a;
+}
+
 static VEC_CALL vf vf_mul(vf a, vf b) {
   for (int i = 0; i < 16; i++)
     a.v[i] *= b.v[i];
@@ -244,6 +250,12 @@ static VEC_CALL vd vd_add(vd a, vd b) {
 static VEC_CALL vd vd_sub(vd a, vd b) {
   for (int i = 0; i < 8; i++)
     a.v[i] -= b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_max_abs(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = fabs(b.v[i]) > a.v[i] ? fabs(b.v[i]) : a.v[i];
   return a;
 }
 

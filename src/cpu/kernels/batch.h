@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batches: segments that are measured together before the first of them is written. */
+
+enum {
+  K(BATCH) = 8,                     /* segments at most                                                    */
+  K(BATCH_BYTES) = 8 * 1024,        /* what a batch reads stays in the first-level cache                   */
+  K(WIDE_BYTES) = 8 * 1024,         /* segments beyond this fill that cache alone                          */
+  K(LARGE_BATCH_BYTES) = 128 * 1024 /* ... and are batched in the second level, where that pays       */
+};
+
+/* As many segments as fit in the room, at least one, at most a batch. */
+static int64_t K(fit)(int64_t room, int64_t bytes) {
+  return bytes * K(BATCH) <= room ? K(BATCH) : bytes <= room ? room / bytes : 1;
+}

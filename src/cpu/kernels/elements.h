@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Vectors of elements from and to memory: n of them, n being the constant LANES or less. */
+
+/* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */
+INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
+  if (T != RMS_F32 && wide) {
+    p += j * 4;
+    return n == LANES ? V(load)(p, RMS_F32, EO) : V(load_n)(p, n, RMS_F32, EO);
+  }
+  p += j * T_SIZE;
+  return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
+}
+
+/* Stores n elements from element j of p on. */
+INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
+  rms_dtype type = T != RMS_F32 && wide ? RMS_F32 : T;
+  p += j * (T != RMS_F32 && wide ? 4 : T_SIZE);
+  if (n < LANES)
+    V(store_n)(p, v, n, type, EO);
+  else if (stream)
+    V(stream)(p, v, type, EO);
+  else
+    V(store)(p, v, type, EO);
+}
+
+/* The same for results that cannot hold a NaN with a payload: see V(store_clean). */
+INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
+  if (n < LANES)
+    V(store_n)(p + j * T_SIZE, v, n, T, EO);
+  else
+    V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
+}

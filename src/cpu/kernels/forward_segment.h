@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The forward pass of one segment in full generality: any rounding order, given statistics, rows that need scaling.
+ * h = x*r or (x - mean)*r, then the affine part, one sweep that also stores the residual sum. */
+
+typedef struct {
+  K(source) src;
+  const char *weight, *bias;
+  char *y, *residual_out;
+  int64_t width;
+  REAL offset;
+  bool weight_is_f32, before, stream_y, stream_residual;
+} K(segment);
+
+INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
+  if (s->before) {
+    h = V(round)(h, T);
+    if (s->weight) {
+      h = V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+      if (!s->weight_is_f32) h = V(round)(h, T);
+    }
+    return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
+  }
+  if (!s->weight) return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
+  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
+}
+
+INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool scaled) {
+  VEC v = K(load_source)(&s->src, j, n, s->src.residual != NULL, false);
+  if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
+  if (layer) v = V(sub)(v, mean);
+  K(put)(s->y, j, n, K(affine)(s, V(mul)(v, r), j, n), false, s->stream_y);
+}
+
+INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
+  const K(segment) s = *given; /* a copy that no store can change: its members stay in registers */
+  VEC r = V(set)(st.r), mean = V(set)(st.mean);
+  int64_t j = 0, width = s.width;
+  for (; j + LANES <= width; j += LANES)
+    K(apply_vector)(&s, r, mean, j, LANES, layer, scaled);
+  if (j < width) K(apply_vector)(&s, r, mean, j, (int)(width - j), layer, scaled);
+}
+
+NOINLINE void K(apply_any)(const K(segment) * s, K(statistic) st, bool layer) {
+  K(apply_segment)(s, st, layer, false);
+}
+
+NOINLINE void K(apply_scaled)(const K(segment) * s, K(statistic) st, bool layer) {
+  K(apply_segment)(s, st, layer, true);
+}
+
+static void K(save_statistic)(const rms_forward_job *job, int64_t segment, K(statistic) st) {
+  REAL r = st.r, mean = st.mean;
+  if (st.e) r = (REAL)rms_ldexp((double)r, st.e), mean = (REAL)rms_ldexp((double)mean, -st.e);
+  if (job->rstd) ((REAL *)job->rstd)[segment] = r;
+  if (job->mean) ((REAL *)job->mean)[segment] = mean;
+}
+
+INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(segment) * s) {
+  const rms_layout *lay = &job->lay;
+  int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
+  int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
+  s->src.x = rms_segment(&job->x, at, lay, T_SIZE);
+  s->src.residual = job->residual.data ? rms_segment(&job->residual, at, lay, residual_size) : NULL;
+  s->src.x_is_f32 = false;
+  s->src.residual_is_f32 = lay->residual_is_f32;
+  s->src.up1 = s->src.up2 = 1;
+  s->weight = lay->weight ? lay->weight + weight_at : NULL;
+  s->bias = job->bias ? job->bias + weight_at : NULL;
+  s->y = job->y.data ? rms_segment(&job->y, at, lay, T_SIZE) : NULL;
+  s->residual_out = job->residual_out.data ? rms_segment(&job->residual_out, at, lay, residual_size) : NULL;
+  s->width = lay->width;
+  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->weight_is_f32 = lay->weight_is_f32;
+  s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->stream_y = job->stream_y;
+  s->stream_residual = job->stream_residual;
+}
+
+/* The segment with its statistic, scaled by 2^st.e. */
+static void K(write_segment)(const rms_forward_job *job, const K(segment) * s, K(statistic) st, int64_t i) {
+  bool layer = job->lay.kind == RMS_KIND_LAYER;
+  if (job->rstd || job->mean) K(save_statistic)(job, i, st);
+  if (st.e)
+    K(apply_scaled)(s, st, layer);
+  else
+    K(apply_any)(s, st, layer);
+}
+
+/* One segment in full generality. */
+NOINLINE void K(forward_segment)(const rms_forward_job *job, const rms_cursor *at, int64_t i) {
+  const rms_layout *lay = &job->lay;
+  K(segment) s;
+  K(statistic) st;
+  K(open_segment)(job, at, &s);
+  if (job->stats_in)
+    st = K(import_stat)(lay, &job->stats_in[i], &s.src, false);
+  else
+    st = K(finish)(lay, K(moment_of)(lay, &s.src), (REAL)lay->k);
+  K(write_segment)(job, &s, st, i);
+}
+
+/* One that is measured already. */
+NOINLINE void K(forward_measured)(const rms_forward_job *job, const rms_cursor *at, K(statistic) st, int64_t i) {
+  K(segment) s;
+  K(open_segment)(job, at, &s);
+  K(set_scale)(&s.src, st.e);
+  K(write_segment)(job, &s, st, i);
+}

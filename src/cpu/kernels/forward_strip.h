@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing a measured segment with one rounding after the weight, which nearly every model uses. The same arithmetic as
+ * forward_segment.h; each combination that decides the speed is a loop of its own. */
+
+typedef struct {
+  K(source) src;
+  const REAL *gain, *bias;
+  char *y, *residual_out;
+  int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
+  bool stream_y, stream_residual;
+} K(strip);
+
+/* What is known at the call. Which of gain and bias there are may be looked at for each vector. */
+typedef struct {
+  enum { K(GAIN), K(GAIN_BIAS), K(ANY) } gains;
+  bool layer, residual, stream;
+} K(strip_form);
+
+INLINE VEC K(apply_gain)(const K(strip) * s, VEC h, int64_t j, int n, K(strip_form) form) {
+  if (form.gains == K(GAIN)) return V(mul)(h, K(load_gain)(s->gain, j, n));
+  if (form.gains == K(GAIN_BIAS) || (s->gain && s->bias))
+    return V(fma)(h, K(load_gain)(s->gain, j, n), K(load_gain)(s->bias, j, n));
+  if (s->gain) return V(mul)(h, K(load_gain)(s->gain, j, n));
+  return s->bias ? V(add)(h, K(load_gain)(s->bias, j, n)) : h;
+}
+
+INLINE void K(strip_vector)(const K(strip) * s, VEC r, VEC mean, int64_t j, int n, K(strip_form) form) {
+  VEC v = K(load_source)(&s->src, j, n, form.residual, false);
+  if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+  if (form.layer) v = V(sub)(v, mean);
+  K(put_clean)(s->y, j, n, K(apply_gain)(s, V(mul)(v, r), j, n, form), form.stream);
+}
+
+INLINE void K(strip_loop)(const K(strip) * given, REAL r_, REAL mean_, K(strip_form) form) {
+  K(strip) s = *given; /* a copy that no store can change: its members stay in registers */
+  s.src.x_is_f32 = false;
+  VEC r = V(set)(r_), mean = V(set)(mean_);
+  int64_t j = 0, width = s.width;
+  for (; j + K(BLOCK) <= width; j += K(BLOCK)) {
+    if (s.ahead)
+      for (int64_t line = 0; line < K(BLOCK) * T_SIZE; line += 64)
+        vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
+    K(strip_vector)(&s, r, mean, j, LANES, form);
+    K(strip_vector)(&s, r, mean, j + LANES, LANES, form);
+    K(strip_vector)(&s, r, mean, j + 2 * LANES, LANES, form);
+    K(strip_vector)(&s, r, mean, j + 3 * LANES, LANES, form);
+  }
+  for (; j + LANES <= width; j += LANES)
+    K(strip_vector)(&s, r, mean, j, LANES, form);
+  if (j < width) K(strip_vector)(&s, r, mean, j, (int)(width - j), form);
+}
+
+NOINLINE void K(strip_rms)(const K(strip) * s, REAL r) {
+  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN)});
+}
+
+NOINLINE void K(strip_rms_stream)(const K(strip) * s, REAL r) {
+  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN), .stream = true});
+}
+
+NOINLINE void K(strip_layer)(const K(strip) * s, REAL r, REAL mean) {
+  K(strip_loop)(s, r, mean, (K(strip_form)){K(GAIN_BIAS), .layer = true});
+}
+
+NOINLINE void K(strip_layer_stream)(const K(strip) * s, REAL r, REAL mean) {
+  K(strip_loop)(s, r, mean, (K(strip_form)){K(GAIN_BIAS), .layer = true, .stream = true});
+}
+
+NOINLINE void K(strip_residual)(const K(strip) * s, REAL r) {
+  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN), .residual = true, .stream = s->stream_y});
+}
+
+NOINLINE void K(strip_any)(const K(strip) * s, REAL r, REAL mean, bool layer) {
+  K(strip_loop)
+  (s, r, mean, (K(strip_form)){K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y});
+}
+
+INLINE void K(write_strip)(const K(strip) * s, K(statistic) st, bool layer) {
+  if (!s->gain || (s->bias != NULL) != layer || (layer && s->src.residual))
+    K(strip_any)(s, st.r, st.mean, layer);
+  else if (s->src.residual)
+    K(strip_residual)(s, st.r);
+  else if (layer && s->stream_y)
+    K(strip_layer_stream)(s, st.r, st.mean);
+  else if (layer)
+    K(strip_layer)(s, st.r, st.mean);
+  else if (s->stream_y)
+    K(strip_rms_stream)(s, st.r);
+  else
+    K(strip_rms)(s, st.r);
+}
+
+INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
+  const rms_layout *lay = &job->lay;
+  K(source) src = {rms_segment(&job->x, at, lay, T_SIZE), NULL, false, lay->residual_is_f32, 1, 1};
+  if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
+  return src;
+}
+
+INLINE K(strip) K(open_strip)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
+  const rms_layout *lay = &job->lay;
+  int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
+  K(strip) s = {K(open_source)(job, at), gains->gain, gains->bias, NULL, NULL, lay->width, 0, false, false};
+  if (s.gain) s.gain += gain_at;
+  if (s.bias) s.bias += gain_at;
+  s.y = rms_segment(&job->y, at, lay, T_SIZE);
+  s.stream_y = job->stream_y;
+  if (job->residual_out.data) {
+    s.residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
+    s.stream_residual = job->stream_residual;
+  }
+  return s;
+}
