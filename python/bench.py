@@ -5,8 +5,11 @@
 usage: python python/bench.py [--seconds S]     with the package installed
 """
 import argparse
+import sys
 
-from rmsnorm._bench import bench
+sys.path.pop(0)  # this folder has the sources of the package; the installed one is meant
+
+from rmsnorm._bench import bench  # noqa: E402
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
