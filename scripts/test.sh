@@ -10,7 +10,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build 
 build=$1
 jobs=$2
 part=$3
-rest='variant|mutation|browser|cuda' # labels
+rest='variant|mutation|browser|cuda|long' # labels
 report=$build/tests-$part.xml
 
 # Tests run beside each other, so each build inside a test gets one core; those builds share what was compiled before.
