@@ -66,8 +66,8 @@ asan)
   ;;
 tsan)
   flags="-fsanitize=thread -O1 $less_inlining"
-  configure_and_build "threads unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
-  run_tests -R '^threads$'
+  configure_and_build "threads threads_pool unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
+  run_tests -L threads
   ;;
 clang)
   need clang

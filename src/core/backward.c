@@ -104,6 +104,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   }
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
+  if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = kernels->backward[r.job.lay.dtype];
   r.stats_kernel = kernels->backward_stats[r.job.lay.dtype];
   r.workspace = args->workspace;
