@@ -4,6 +4,7 @@
 # RMSNORM_SETUP=off installs nothing.
 
 BUILD  ?= build
+DIST   ?= dist
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
@@ -16,11 +17,12 @@ gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
-settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+# `make install` in a new folder leaves the lab out: it comes in here.
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help run test test-all install data format clean
+.PHONY: all help run test setup-all test-all install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -42,14 +44,29 @@ test: ## build, then test the library, the command, the lab and the installation
 	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
-test-all: test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
-	@scripts/setup.sh scripts/packages.txt
+setup-all: # first: tests that find their tools are not skipped
+	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
+
+test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
 	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
-install: all ## install under DESTDIR PREFIX
+# Configures BUILD; $(1): more options. The generator can be chosen for a new build folder only.
+configured = mkdir -p "$(BUILD)"; generator=; \
+	if [ ! -e "$(BUILD)/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator="-G Ninja"; fi; \
+	cmake -S . -B "$(BUILD)" $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(1) $(CMAKE_ARGS) >"$(BUILD)/configure.log" 2>&1 \
+	  || { cat "$(BUILD)/configure.log" >&2; exit 1; }
+
+# Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.
+install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built
+	@parts=; if [ ! -e "$(BUILD)/CMakeCache.txt" ]; then parts="-DRMSNORM_TESTS=OFF -DRMSNORM_LAB=off"; fi; \
+	$(call configured,$$parts)
+	@cmake --build "$(BUILD)" --target rmsnorm_installed --parallel $(JOBS)
 	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+
+amalgamation: ## write the library as one file, dist/rmsnorm.c and dist/rmsnorm.h
+	@python3 scripts/amalgamate.py "$(DIST)" && ls -l "$(DIST)/rmsnorm.c" "$(DIST)/rmsnorm.h"
 
 data: ## install the optional data sets of the lab
 	@scripts/setup.sh scripts/data-packages.txt

@@ -318,6 +318,8 @@ static rms_status run_backward(const apply_job *job, const rms_executor *executo
 
 static int run_operation(const apply_job *job) {
   const apply_options *o = job->options;
+  int code = cli_check_environment();
+  if (code >= 0) return code;
   rms_pool *pool = NULL;
   rms_executor executor = {0};
   if (o->threads > 1) {
@@ -327,7 +329,6 @@ static int run_operation(const apply_job *job) {
   }
   rms_status status = o->dy ? run_backward(job, pool ? &executor : NULL) : run_forward(job, pool ? &executor : NULL);
   rms_pool_destroy(pool);
-  if (status == RMS_E_ISA) return cli_error("RMSNORM_ISA", "%s", rms_status_string(status));
   return status == RMS_OK ? CLI_OK : cli_error(o->input, "%s", rms_status_string(status));
 }
 

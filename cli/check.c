@@ -34,6 +34,8 @@ typedef struct check {
 /* ---- What to run ---- */
 
 static int choose_isas(check *c, const char *isa) {
+  int code = cli_check_environment();
+  if (code >= 0) return code;
   if (isa && !rms_isa_usable(isa))
     return cli_error("--isa", "'%s' is not an instruction set that this CPU can run", isa);
   if (isa) {
@@ -42,7 +44,6 @@ static int choose_isas(check *c, const char *isa) {
   }
   const char *forced = getenv("RMSNORM_ISA");
   if (forced && *forced) {
-    if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
     c->isas[c->isa_count++] = rms_isa_active();
     return -1;
   }

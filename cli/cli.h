@@ -57,6 +57,9 @@ __attribute__((format(printf, 2, 3)))
 #endif
 int cli_error(const char *subject, const char *format, ...);
 
+/* Negative to go on; an error line and CLI_BAD if RMSNORM_ISA or RMSNORM_STREAM_BYTES cannot be used. */
+int cli_check_environment(void);
+
 /* 1 if text to this stream may carry colour: a terminal that is not dumb, and no NO_COLOR. */
 int cli_color(FILE *stream);
 

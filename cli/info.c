@@ -82,7 +82,8 @@ int cmd_info(int argc, char **argv) {
   int code = cli_parse(&command, &argc, argv);
   if (code >= 0) return code;
   if (argc > 0) return cli_error(NULL, "info takes no argument: '%s'", argv[0]);
-  if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
+  code = cli_check_environment();
+  if (code >= 0) return code;
   machine m;
   machine_read(&m);
   double bandwidth = machine_copy_bandwidth(&m);

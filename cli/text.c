@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Error lines, colour, progress and JSON strings. */
+ * Error lines, colour, progress, JSON strings, and the one look at the library's environment variables. */
 #define _POSIX_C_SOURCE 200809L /* fileno */
 #include "cli.h"
 
@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "rmsnorm.h"
 
 /* One line, whatever a file's name or contents are: no byte may move the cursor. */
 static void print_clean(const char *text) {
@@ -28,6 +30,12 @@ int cli_error(const char *subject, const char *format, ...) {
   print_clean(reason);
   fputc('\n', stderr);
   return CLI_BAD;
+}
+
+int cli_check_environment(void) {
+  if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
+  if (rms_stream_threshold() < 0) return cli_error(NULL, "%s", rms_status_string(RMS_E_ENVIRONMENT));
+  return -1;
 }
 
 int cli_color(FILE *stream) {

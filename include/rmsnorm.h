@@ -21,7 +21,9 @@
  *
  * Same row, same bits: the result of a row depends on the row's values and the spec alone; not on the other rows, the
  * number of threads, alignment, strides or the instruction set. docs/numerics.md has the order of every operation and the
- * error bounds.
+ * error bounds. Nor does it depend on the floating-point settings of the threads that do the work (rounding mode,
+ * flush-to-zero, traps): those are put right for the call where they are not the default ones, and come back with the
+ * exception flags of the call added.
  */
 #ifndef RMSNORM_H
 #define RMSNORM_H
@@ -292,10 +294,17 @@ struct rms_executor {
 };
 
 /* A plain pool of threads for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4) starts
- * three. One call at a time runs on a pool; a second one from another thread waits for it. */
+ * three. One call at a time runs on a pool; a second one from another thread waits for it. A call from inside a task waits
+ * for nobody: where its pool is busy, as the task's own is, it runs on the calling thread.
+ *
+ * Threads of a pool that wait spin for about 50 microseconds and then sleep; with more threads than the process has cores
+ * they sleep at once.
+ *
+ * The child of a fork has none of its parent's threads. There a call on the parent's pool runs on the calling thread,
+ * rms_pool_destroy frees its memory, and a pool that the child makes works as any other. */
 typedef struct rms_pool rms_pool;
 RMS_API rms_status rms_pool_create(rms_pool **pool, int threads);
-RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine */
+RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine; no call may be running on it */
 RMS_API rms_executor rms_pool_executor(rms_pool *pool);
 
 /* ---- 7. Instruction sets ---- */
@@ -311,9 +320,10 @@ RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automat
 
 /* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the last
  * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level cache
- * or from the environment variable RMSNORM_STREAM_BYTES. 0 bypasses always, INT64_MAX never. The bits do not change. */
-RMS_API int64_t rms_stream_threshold(void);
-RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default */
+ * or from the environment variable RMSNORM_STREAM_BYTES: digits alone, anything else makes every operation return
+ * RMS_E_ENVIRONMENT until a number is set. 0 bypasses always, INT64_MAX never. The bits do not change. */
+RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
+RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
 
 /* ---- 8. How the interface grows ---- */
 

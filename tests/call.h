@@ -61,14 +61,21 @@ enum {
   T_DRESIDUAL_IN_PLACE = 64
 };
 
+/* What happens on the calling thread right before and after a call of the library, with no arithmetic of the test in
+ * between: floating-point settings, exception flags. */
+typedef struct t_around {
+  void (*before)(void), (*after)(void);
+} t_around;
+
 typedef struct t_layout {
   int64_t outer_gap, inner_gap; /* unused elements after each outer block and each row */
   int inner_major;              /* 1: the outer index varies fastest in memory */
   t_flush flush;
-  size_t offset;        /* T_FLUSH_START only: rows start this many bytes after a page boundary */
-  unsigned in_place;    /* T_Y_IN_X...; one that the call's types do not allow is left out */
-  int split;            /* 1: through rms_stats, rms_apply, rms_backward_stats, rms_backward_apply */
-  int64_t stream_bytes; /* for rms_stream_threshold_set */
+  size_t offset;          /* T_FLUSH_START only: rows start this many bytes after a page boundary */
+  unsigned in_place;      /* T_Y_IN_X...; one that the call's types do not allow is left out */
+  int split;              /* 1: through rms_stats, rms_apply, rms_backward_stats, rms_backward_apply */
+  int64_t stream_bytes;   /* for rms_stream_threshold_set */
+  const t_around *around; /* or NULL */
 } t_layout;
 
 typedef enum t_out {

@@ -91,10 +91,14 @@ programs=(
   "plain tests/unit/plain.c"
   "basics tests/unit/basics.c"
   "environment tests/unit/environment.c"
+  "bytes tests/unit/environment.c"
+  "first_call tests/unit/first_call.c"
   "digests tests/golden/digests.c"
   "split tests/bits/split.c"
   "threads tests/threads/threads.c"
+  "pool tests/threads/pool.c"
   "isa tests/bits/isa.c"
+  "settings tests/bits/settings.c"
   "batch tests/bits/batch.c"
   "guard tests/guard/guard.c"
 )
@@ -116,6 +120,7 @@ first_red() {
     local arguments=() settings=()
     case $name in
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
+    bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
     isa) arguments=(offsets values groups) ;;
     batch) arguments=(short_rows row_sums) ;;
@@ -142,6 +147,7 @@ replace() {
 units_of() {
   case $1 in
   src/core/*.c | src/cpu/*.c) echo "$1" ;;
+  src/core/*.h) echo "${library[*]}" ;;
   src/cpu/vec/*.h) isa=${1##*/}; isa=${isa%.h}; echo "src/cpu/isa/$isa.c tests/vec/$isa.c" ;;
   src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/core/backward.c" ;;
   *) echo "${kernels[*]}" ;;

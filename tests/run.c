@@ -261,6 +261,15 @@ static void lay_out_forward(scene *sc) {
   }
 }
 
+static void before_call(const scene *sc) {
+  if (sc->layout->around) sc->layout->around->before();
+}
+
+static rms_status after_call(const scene *sc, rms_status status) {
+  if (sc->layout->around) sc->layout->around->after();
+  return status;
+}
+
 static rms_status call_forward(scene *sc) {
   const t_call *call = sc->call;
   rms_forward_args args = {.outer = call->outer, .inner = call->inner};
@@ -273,11 +282,12 @@ static rms_status call_forward(scene *sc) {
   args.rstd = sc->t[S_RSTD].data;
   args.mean = sc->t[S_MEAN].data;
   args.weight_dtype = args.bias_dtype = (int32_t)sc->spec.weight_dtype;
-  if (!sc->layout->split) return rms_forward(&sc->called, &args, sc->executor);
-  place_array(sc, S_STATS, RMS_F64, sizeof(rms_stat), stat_count(call));
+  if (sc->layout->split) place_array(sc, S_STATS, RMS_F64, sizeof(rms_stat), stat_count(call));
   rms_stat *stats = (rms_stat *)(void *)sc->t[S_STATS].data;
+  before_call(sc);
+  if (!sc->layout->split) return after_call(sc, rms_forward(&sc->called, &args, sc->executor));
   rms_status status = rms_stats(&sc->called, &args, stats, sc->executor);
-  return status != RMS_OK ? status : rms_apply(&sc->called, &args, stats, sc->executor);
+  return after_call(sc, status != RMS_OK ? status : rms_apply(&sc->called, &args, stats, sc->executor));
 }
 
 static void lay_out_backward(scene *sc, const t_result *forward) {
@@ -338,12 +348,14 @@ static rms_status call_backward(scene *sc) {
     sc->t[S_WORKSPACE].bytes = lines * 64;
     args.workspace = sc->t[S_WORKSPACE].data = room(S_WORKSPACE, lines * 64, sc->layout->flush, 0);
   }
-  if (!sc->layout->split) return rms_backward(&sc->called, &args, sc->executor);
+  if (sc->layout->split) place_array(sc, S_GRAD_SUMS, RMS_F64, sizeof(rms_grad_sum), stat_count(call));
   const rms_stat *stats = (const rms_stat *)(void *)sc->t[S_STATS].data;
-  place_array(sc, S_GRAD_SUMS, RMS_F64, sizeof(rms_grad_sum), stat_count(call));
   rms_grad_sum *sums = (rms_grad_sum *)(void *)sc->t[S_GRAD_SUMS].data;
+  before_call(sc);
+  if (!sc->layout->split) return after_call(sc, rms_backward(&sc->called, &args, sc->executor));
   rms_status status = rms_backward_stats(&sc->called, &args, stats, sums, sc->executor);
-  return status != RMS_OK ? status : rms_backward_apply(&sc->called, &args, stats, sums, sc->executor);
+  if (status == RMS_OK) status = rms_backward_apply(&sc->called, &args, stats, sums, sc->executor);
+  return after_call(sc, status);
 }
 
 t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *executor) {

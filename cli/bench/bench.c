@@ -188,7 +188,8 @@ int cmd_bench(int argc, char **argv) {
 #endif
   }
   if (strcmp(options.device, "cpu") != 0) return cli_error("--device", "'%s' is neither cpu nor cuda", options.device);
-  if (!rms_isa_active()) return cli_error("RMSNORM_ISA", "%s", rms_status_string(RMS_E_ISA));
+  code = cli_check_environment();
+  if (code >= 0) return code;
   if (options.list) {
     list_targets();
     return CLI_OK;

@@ -70,19 +70,35 @@ static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) 
   return RMS_OK;
 }
 
+static uint64_t bits_of(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* Numbers are compared by their bits: whatever the caller's floating-point settings are, a NaN raises nothing and a
+ * subnormal is not a zero. Without its sign, the bits of a NaN are above those of every number. */
+static bool exceeds(double value, double limit) {
+  return bits_of(value) << 1 > bits_of(limit) << 1;
+}
+
+static bool is_below_zero(double value) {
+  return bits_of(value) > bits_of(-0.0);
+}
+
 rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_layout *lay) {
   /* eps and the offset in the arithmetic of the data: they may vanish there, but not become infinite */
   const double limit = dtype == RMS_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
   if (spec->kind != RMS_KIND_RMS && spec->kind != RMS_KIND_LAYER) return RMS_E_KIND;
   if (spec->cols < 1) return RMS_E_COLS;
-  if (!(spec->eps >= 0 && spec->eps <= limit)) return RMS_E_EPS;
+  if (is_below_zero(spec->eps) || exceeds(spec->eps, limit)) return RMS_E_EPS;
   if (spec->groups < 0 || (spec->groups > 1 && spec->cols % spec->groups)) return RMS_E_GROUPS;
   int64_t groups = spec->groups ? spec->groups : 1;
   int64_t width = groups > 1 ? spec->cols / groups : spec->cols;
   if (spec->partial || spec->indices) TRY(check_partial(spec, flags, width));
   if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
   if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
-  if (!(spec->weight_offset >= -limit && spec->weight_offset <= limit)) return RMS_E_MODE;
+  if (exceeds(spec->weight_offset, limit)) return RMS_E_MODE;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
 
   lay->groups = groups;
@@ -280,14 +296,6 @@ static rms_status check_alignment(const rms_spec *spec, const void *rstd, const 
 
 /* ---- forward ---- */
 
-/* The sign bit of a number below zero and the exponent of an infinity or NaN make these larger than those of any limit:
- * a double within 0..limit in one comparison. -0 is taken for too large. */
-static uint64_t bits_of(double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
 /* Strides of rows that follow each other, spelled out or not; inner is 1. */
 static bool dense(int64_t outer_stride, int64_t inner_stride, int64_t cols) {
   return (outer_stride == 0 || outer_stride == cols) && (inner_stride == 0 || inner_stride == cols);
@@ -311,6 +319,7 @@ int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
       !dense(args->y.outer_stride, args->y.inner_stride, spec->cols))
     return 0;
   if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return 0;
+  /* the bits of -0, of numbers below zero and of NaN are above those of 1 */
   if (bits_of(spec->eps) > one || !args->x.data || !args->y.data) return 0;
   int64_t bytes = args->outer * spec->cols * size_of((rms_dtype)t);
   if (args->y.data != args->x.data && spans_touch(args->y.data, bytes, args->x.data, bytes)) return 0;

@@ -3,6 +3,8 @@
  * Statuses, version, sizes: the small things. */
 #include <math.h>
 #include "../../include/rmsnorm.h"
+#include "arithmetic.h"
+#include "fp_env.h"
 
 #define TEXT_(a) #a
 #define TEXT(a)  TEXT_(a)
@@ -39,11 +41,21 @@ size_t rms_dtype_size(rms_dtype dtype) {
   return 0;
 }
 
-int64_t rms_partial_count(int64_t cols, double p) {
+static int64_t partial_count(int64_t cols, double p) {
   if (cols < 1 || !(p > 0 && p <= 1)) return INT64_MIN;
   double exact = (double)cols * p, nearest = nearbyint(exact);
   /* A product that should be a whole number misses it by a rounding of p and one of the product. */
   double k = fabs(exact - nearest) <= exact * 0x1p-51 ? nearest : ceil(exact);
   if (k < 1) return 1;
   return k < (double)cols ? (int64_t)k : cols;
+}
+
+int64_t rms_partial_count(int64_t cols, double p) {
+  rms_fp_word callers = rms_fp_enter();
+  RMS_FP_PIN(cols);
+  RMS_FP_PIN(p);
+  int64_t count = partial_count(cols, p);
+  RMS_FP_PIN(count);
+  rms_fp_leave(callers);
+  return count;
 }

@@ -3,6 +3,7 @@
  * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
 #include <stddef.h>
 #include "check.h"
+#include "fp_env.h"
 #include "run.h"
 #include "sized.h"
 
@@ -55,6 +56,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (status) return status;
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
+  if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   int64_t traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, traffic);
@@ -69,8 +71,11 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
-  return kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
-                             weight_dtype != RMS_AS_X && weight_dtype != dtype);
+  rms_fp_word callers = rms_fp_enter();
+  bool done = kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
+                                  weight_dtype != RMS_AS_X && weight_dtype != dtype);
+  rms_fp_leave(callers);
+  return done;
 }
 
 /* ---- entry points ---- */
@@ -102,6 +107,25 @@ rms_status rms_apply_sized(const rms_spec *spec, size_t spec_size, const rms_for
   return forward(spec, args, RMS_CHECK_SPLIT, stats, NULL, executor);
 }
 
+static void merge_stats(bool layer, int64_t count, rms_stat *into, const rms_stat *from) {
+  for (int64_t i = 0; i < count; i++) {
+    rms_stat a = into[i], b = from[i];
+    double n = a.count + b.count;
+    into[i].count = n;
+    into[i].m2 = a.m2 + b.m2;
+    if (!layer || n == 0) continue;
+    /* An empty side leaves the other's bits alone. */
+    if (b.count == 0) continue;
+    if (a.count == 0) {
+      into[i].mean = b.mean;
+      continue;
+    }
+    double difference = b.mean - a.mean;
+    into[i].mean = a.mean + difference * (b.count / n);
+    into[i].m2 += difference * difference * (a.count * (b.count / n));
+  }
+}
+
 rms_status rms_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t count, rms_stat *into,
                                  const rms_stat *from) {
   rms_spec room;
@@ -113,22 +137,9 @@ rms_status rms_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t
   if (status) return status;
   if (count < 0 || (count > 0 && (!into || !from))) return RMS_E_ARGUMENT;
   if (((uintptr_t)into | (uintptr_t)from) % sizeof(double)) return RMS_E_ALIGNMENT;
-  for (int64_t i = 0; i < count; i++) {
-    rms_stat a = into[i], b = from[i];
-    double n = a.count + b.count;
-    into[i].count = n;
-    into[i].m2 = a.m2 + b.m2;
-    if (spec->kind != RMS_KIND_LAYER || n == 0) continue;
-    /* An empty side leaves the other's bits alone. */
-    if (b.count == 0) continue;
-    if (a.count == 0) {
-      into[i].mean = b.mean;
-      continue;
-    }
-    double difference = b.mean - a.mean;
-    into[i].mean = a.mean + difference * (b.count / n);
-    into[i].m2 += difference * difference * (a.count * (b.count / n));
-  }
+  rms_fp_word callers = rms_fp_enter();
+  merge_stats(spec->kind == RMS_KIND_LAYER, count, into, from);
+  rms_fp_leave(callers);
   return RMS_OK;
 }
 

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which instruction set is in use: one atomic pointer to a table of kernels, published once it is known. This file is
- * compiled for the oldest CPU that the library runs on. */
+ * Which instruction set is in use: one atomic pointer to a table of kernels. The first call publishes its own choice
+ * only where nobody has forced one meanwhile. This file is compiled for the oldest CPU that the build is meant
+ * for. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/detect.h"
 #include "run.h"
-
-#if defined(__AVX__)
-#error "the dispatcher must not be compiled for AVX"
-#endif
 
 static const struct {
   const rms_kernels *kernels;
@@ -56,8 +53,8 @@ static const rms_kernels *choose(void) {
 const rms_kernels *rms_active_kernels(void) {
   const rms_kernels *now = atomic_load_explicit(&active, memory_order_acquire);
   if (!now) {
-    now = choose();
-    atomic_store_explicit(&active, now, memory_order_release);
+    const rms_kernels *first = choose();
+    if (atomic_compare_exchange_strong(&active, &now, first)) now = first;
   }
   return now == &unusable ? NULL : now;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "../cpu/detect.h"
+#include "fp_env.h"
 
 typedef struct {
   void (*run)(const void *arg, int64_t first, int64_t last);
@@ -11,10 +12,17 @@ typedef struct {
   int64_t count, block;
 } blocks;
 
+/* Every kernel runs in here, on whatever thread, but for the shortcut of a single row. */
+static void run_range(const blocks *b, int64_t first, int64_t last) {
+  rms_fp_word callers = rms_fp_enter();
+  b->run(b->arg, first, last);
+  rms_fp_leave(callers);
+}
+
 static void run_block(void *arg, int64_t i) {
   const blocks *b = arg;
   int64_t first = i * b->block, last = first + b->block;
-  b->run(b->arg, first, last < b->count ? last : b->count);
+  run_range(b, first, last < b->count ? last : b->count);
 }
 
 void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
@@ -23,14 +31,15 @@ void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_e
   if (count == 0) return;
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
+  blocks b = {run, arg, count, count};
   if (!executor || executor->concurrency == 1 || small) {
-    run(arg, 0, count);
+    run_range(&b, 0, count);
     return;
   }
-  int64_t block = (least + bytes_each - 1) / bytes_each, even = (count + most_tasks - 1) / most_tasks;
-  if (block < even) block = even;
-  blocks b = {run, arg, count, block};
-  executor->run(executor->ctx, (count + block - 1) / block, run_block, &b);
+  int64_t even = (count + most_tasks - 1) / most_tasks;
+  b.block = (least + bytes_each - 1) / bytes_each;
+  if (b.block < even) b.block = even;
+  executor->run(executor->ctx, (count + b.block - 1) / b.block, run_block, &b);
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {
@@ -39,17 +48,26 @@ bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_
   return out->data && odd % 64 == 0;
 }
 
-/* ---- the threshold; -1: not known yet ---- */
+/* ---- the threshold: bytes, or one of the two below ---- */
 
-static _Atomic int64_t threshold = -1;
+enum { NOT_KNOWN = -1, NOT_USABLE = -2 };
+
+static _Atomic int64_t threshold = NOT_KNOWN;
+
+/* Digits and nothing else. */
+static int64_t parse_bytes(const char *text) {
+  int64_t bytes = 0;
+  for (; *text; text++) {
+    if (*text < '0' || *text > '9' || __builtin_mul_overflow(bytes, 10, &bytes) ||
+        __builtin_add_overflow(bytes, *text - '0', &bytes))
+      return NOT_USABLE;
+  }
+  return bytes;
+}
 
 static int64_t default_threshold(void) {
   const char *text = getenv("RMSNORM_STREAM_BYTES");
-  if (text && *text) {
-    char *end;
-    long long bytes = strtoll(text, &end, 10);
-    if (!*end && bytes >= 0) return (int64_t)bytes;
-  }
+  if (text && *text) return parse_bytes(text);
   int64_t cache = 0;
 #ifdef _SC_LEVEL3_CACHE_SIZE
   cache = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -61,14 +79,17 @@ static int64_t default_threshold(void) {
 
 int64_t rms_stream_threshold(void) {
   int64_t now = atomic_load_explicit(&threshold, memory_order_relaxed);
-  if (now >= 0) return now;
-  now = default_threshold();
-  atomic_store_explicit(&threshold, now, memory_order_relaxed);
-  return now;
+  if (now == NOT_KNOWN) {
+    int64_t first = default_threshold();
+    if (atomic_compare_exchange_strong(&threshold, &now, first)) now = first;
+  }
+  return now >= 0 ? now : -1;
 }
 
 rms_status rms_stream_threshold_set(int64_t bytes) {
-  atomic_store_explicit(&threshold, bytes < 0 ? -1 : bytes, memory_order_relaxed);
+  if (bytes < 0) bytes = default_threshold();
+  if (bytes < 0) return RMS_E_ENVIRONMENT;
+  atomic_store_explicit(&threshold, bytes, memory_order_relaxed);
   return RMS_OK;
 }
 

@@ -45,6 +45,11 @@ note "an instruction set that does not exist"
 RMSNORM_ISA=mmx rmsnorm apply x.npy -o y.npy
 RMSNORM_ISA=mmx rmsnorm info
 RMSNORM_ISA=mmx rmsnorm check --short
+note "a number of bytes that is none"
+RMSNORM_STREAM_BYTES=1M rmsnorm apply x.npy -o y.npy
+RMSNORM_STREAM_BYTES=1M rmsnorm info
+RMSNORM_STREAM_BYTES=1M rmsnorm check --short
+RMSNORM_STREAM_BYTES=1M rmsnorm bench rms:fwd:f32:4x4
 note "nothing was written"
 ls
 note "an input whose name looks like an option"
