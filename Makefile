@@ -17,11 +17,12 @@ gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
-settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+# `make install` in a new folder leaves the lab out: it comes in here.
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help run test test-all install amalgamation data format clean
+.PHONY: all help run test setup-all test-all install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -43,8 +44,10 @@ test: ## build, then test the library, the command, the lab and the installation
 	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
-test-all: test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
-	@scripts/setup.sh scripts/packages.txt
+setup-all: # first: tests that find their tools are not skipped
+	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
+
+test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
 	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
