@@ -47,8 +47,8 @@ HEAD = """\
 #endif
 #pragma GCC diagnostic ignored "-Wunused-function" /* of headers, which are no headers here */
 
-#if !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
 #endif
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* sched_getaffinity */

@@ -32,7 +32,7 @@ configure_and_build() {
   cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
     -DRMSNORM_NO_OPENMP=ON "$@" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
   # shellcheck disable=SC2086 # a list
-  cmake --build "$own" --target $targets --parallel 2 > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
+  cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 }
 
 # The targets of the examples that need nothing but the library.

@@ -37,7 +37,8 @@ expect_static() { if readelf -d "$work/consumer" | grep -q 'NEEDED.*librmsnorm';
 
 cmake_project() {
   if ! {
-    cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CFLAGS" "$@" && cmake --build "$work/build" --target consumer --parallel 2
+    cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CFLAGS" "$@" &&
+      cmake --build "$work/build" --target consumer --parallel "${RMSNORM_BUILD_JOBS:-2}"
   } >"$work/log" 2>&1; then
     cat "$work/log"
     fail "the project does not build"
