@@ -111,7 +111,8 @@ struct Buffers {
 
 struct Bench {
   vf_problem problem;
-  rms_spec spec;
+  vf_spec spec;
+  rms_spec called; /* the same for the library */
   int64_t rows, cols, pitch, outer_pitch, elements;
   size_t size, residual_size;
   int reads, writes; /* streams of whole tensors */
@@ -186,46 +187,55 @@ Buffers make_set(Bench &b) {
   return s;
 }
 
+template <class View, class Data> void set_view(const Bench &b, View &view, Data *data, rms_dtype type) {
+  if (data) view = {data, (int32_t)type, 0, b.outer_pitch, b.pitch, 0};
+}
+
 rms_status call_forward(const Bench &b, const Buffers &s) {
   rms_forward_args a = {};
-  const int64_t inner = b.pitch, outer = b.outer_pitch;
   a.outer = b.problem.outer;
   a.inner = b.problem.inner;
-  a.x = {s.x, outer, inner};
-  if (s.residual) a.residual = {s.residual, outer, inner};
+  set_view(b, a.x, s.x, b.spec.dtype);
+  set_view(b, a.residual, s.residual, b.spec.residual_dtype);
+  set_view(b, a.y, s.y, b.spec.dtype);
+  set_view(b, a.residual_out, s.sum, b.spec.residual_dtype);
   a.weight = b.weight;
   a.bias = b.bias;
-  a.y = {s.y, outer, inner};
-  if (s.sum) a.residual_out = {s.sum, outer, inner};
+  a.weight_dtype = a.bias_dtype = (int32_t)b.spec.weight_dtype;
   if (wants(b, VF_OUT_STATS)) {
     a.rstd = s.rstd;
     a.mean = b.spec.kind == RMS_KIND_LAYER ? s.mean : nullptr;
   }
-  return rms_cuda_forward(&b.spec, &a, b.stream);
+  return rms_cuda_forward(&b.called, &a, b.stream);
 }
 
-rms_status call_backward(const Bench &b, const Buffers &s) {
+rms_backward_args backward_args(const Bench &b, const Buffers &s) {
   rms_backward_args a = {};
-  const int64_t inner = b.pitch, outer = b.outer_pitch;
   a.outer = b.problem.outer;
   a.inner = b.problem.inner;
-  a.dy = {s.dy, outer, inner};
-  a.x = {s.x, outer, inner};
-  a.x_is_sum = b.problem.has_residual;
-  a.accumulate = b.problem.accumulate;
-  if (s.dresidual) a.dresidual = {s.dresidual, outer, inner};
+  set_view(b, a.dy, s.dy, b.spec.dtype);
+  set_view(b, a.x, s.x, b.problem.has_residual ? b.spec.residual_dtype : b.spec.dtype);
+  set_view(b, a.dresidual, s.dresidual, b.spec.residual_dtype);
+  set_view(b, a.dx, s.dx, b.spec.dtype);
+  set_view(b, a.dresidual_out, s.ds, b.spec.residual_dtype);
   a.weight = b.weight;
+  a.weight_dtype = (int32_t)b.spec.weight_dtype;
+  a.dweight_dtype = a.dbias_dtype = (int32_t)b.spec.grad_dtype;
+  a.accumulate = b.problem.accumulate;
   if (!b.problem.recompute) {
     a.rstd = s.rstd;
     a.mean = b.spec.kind == RMS_KIND_LAYER ? s.mean : nullptr;
   }
-  if (s.dx) a.dx = {s.dx, outer, inner};
-  if (s.ds) a.dresidual_out = {s.ds, outer, inner};
   if (wants(b, VF_OUT_DW)) a.dweight = b.dweight;
   if (wants(b, VF_OUT_DB)) a.dbias = b.dbias;
   a.workspace = b.workspace;
   a.workspace_bytes = b.workspace_bytes;
-  return rms_cuda_backward(&b.spec, &a, b.stream);
+  return a;
+}
+
+rms_status call_backward(const Bench &b, const Buffers &s) {
+  const rms_backward_args a = backward_args(b, s);
+  return rms_cuda_backward(&b.called, &a, b.stream);
 }
 
 struct Timing {
@@ -294,6 +304,7 @@ Timing time_copies(Bench &b, int calls) {
 /* Everything of one problem on the device; returns an exit code, with a reason where it is not CLI_OK. */
 int prepare(Bench &b, const char **reason) {
   b.spec = b.problem.spec;
+  b.called = vf_library_spec(&b.spec);
   b.cols = b.spec.cols;
   b.rows = b.problem.outer * b.problem.inner;
   b.pitch = b.cols + b.problem.pad;
@@ -317,10 +328,13 @@ int prepare(Bench &b, const char **reason) {
   if (b.problem.has_bias) b.bias = tensor(b, weights, b.spec.weight_dtype);
   b.dweight = tensor(b, weights, RMS_F64);
   b.dbias = tensor(b, weights, RMS_F64);
-  b.workspace_bytes = b.problem.backward ? rms_cuda_backward_workspace(&b.spec, b.problem.outer, b.problem.inner) : 0;
-  b.workspace = allocate(b, b.workspace_bytes);
   for (int i = 0; i < sets; i++)
     b.sets.push_back(make_set(b));
+  if (b.problem.backward) {
+    const rms_backward_args a = backward_args(b, b.sets[0]);
+    b.workspace_bytes = rms_cuda_backward_workspace(&b.called, &a);
+  }
+  b.workspace = allocate(b, b.workspace_bytes);
   rms_status status = b.problem.backward ? call_backward(b, b.sets[0]) : call_forward(b, b.sets[0]);
   *reason = rms_status_string(status);
   if (status) return CLI_BAD;

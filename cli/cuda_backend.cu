@@ -113,8 +113,9 @@ int prepare(const vf_backend *, const vf_problem *problem, const char **why) {
 
 void finish(const vf_backend *) {}
 
-size_t backward_workspace(const vf_backend *, const rms_spec *spec, int64_t outer, int64_t inner) {
-  return rms_cuda_backward_workspace(spec, outer, inner);
+/* The alignment of the blocks counts, not where they are. */
+size_t backward_workspace(const vf_backend *, const rms_spec *spec, const rms_backward_args *args) {
+  return rms_cuda_backward_workspace(spec, args);
 }
 
 rms_status forward(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args) {

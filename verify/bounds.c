@@ -218,13 +218,36 @@ void vf_bound_forward(vf_row *row) {
 /* ---- Backward -------------------------------------------------------------------------------------------------------
  */
 
-static void bound_u(vf_row *row, const arithmetic *a) {
-  for (int64_t j = 0; j < row->spec.cols; j++) {
+/* The arithmetic of a group's gradient, in its units. A row whose r or sums leave the range that numerics.md names is
+ * scaled: an underflow costs eta in the group's units. Any other may not be, and then it costs eta in true units. */
+static arithmetic gradient_arithmetic(const vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+  const vf_group *g = &row->group[index];
+  int wide = a->lanes == 32, r_limit = wide ? 251 : 32, sum_limit = wide ? -501 : -61;
+  double ux = 0, uh = 0, u = 0, r = ldexp(s->r.v, -g->scale);
+  for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
+    double size = fabs(row->u[j].hi);
+    u += size;
+    ux += size * fabs(ldexp(row->x[j], -g->scale));
+    uh += size * fabs(row->h[j].hi);
+  }
+  double other = row->spec.kind == RMS_KIND_LAYER ? u : ldexp(ux, g->scale), least = ldexp(1, sum_limit - g->u_scale);
+  int scaled = r < ldexp(1, -r_limit) || r > ldexp(1, r_limit) || (uh < least && other < least);
+  arithmetic gradient = *a;
+  if (!scaled) gradient.eta += ldexp(a->eta, -g->u_scale);
+  return gradient;
+}
+
+static void bound_u(vf_row *row, const arithmetic *a, int64_t index) {
+  int scale = row->group[index].u_scale;
+  for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
     ball u = row->g ? multiply(exact(row->dy[j]), exact(row->g[j])) : exact(row->dy[j]);
-    if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT)
-      u = to_data_type(a, row->g ? settle(a, u) : u, row->u[j].hi);
-    else if (row->g)
-      u = rounded(a, u);
+    if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT) {
+      u = to_data_type(a, row->g ? settle(a, u) : u, ldexp(row->u[j].hi, scale));
+      u.e = ldexp(u.e, -scale);
+    } else {
+      u = (ball){row->u[j].hi, 0};
+      if (row->g) u = rounded(a, u);
+    }
     row->u_error[j] = u.e;
   }
 }
@@ -259,52 +282,56 @@ static ball normalised(const vf_row *row, int64_t j) {
 /* dresidual and the old dx are added one by one in the arithmetic; the last operation's rounding is the output's own.
  * In true units: the caller's ball is in those of the group. */
 static void bound_dx(vf_row *row, const arithmetic *a, ball dx, double size, int64_t j) {
-  int scale = row->group[j / row->width].scale;
+  const vf_group *g = &row->group[j / row->width];
+  int scale = g->u_scale - g->scale;
   /* The scaled form pays an underflow unit in its own units, in which dy is of the order of one, and four on the way
    * back. */
-  ball value = {ldexp(dx.v, -scale), ldexp(dx.e, -scale) + 8 * a->eta};
+  ball value = {ldexp(dx.v, scale), ldexp(dx.e, scale) + 8 * a->eta};
   if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
   if (row->old) value = add(rounded(a, value), exact(row->old[j]));
   row->dx_error[j] = settle(a, value).e;
-  row->dx_size[j] = ldexp(size, -scale) + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
+  row->dx_size[j] = ldexp(size, scale) + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
 }
 
-static void bound_rms_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+/* `a` is the arithmetic in true units, `in` that of the group's gradient. */
+static void bound_rms_gradient(vf_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
+                               int64_t index) {
   int64_t start = index * row->width;
   const vf_group *g = &row->group[index];
-  row_sum ux = bound_sum(row, a, start, g->sum_ux, element);
+  row_sum ux = bound_sum(row, in, start, g->sum_ux, element);
   ball k = exact((double)row->k), c = exact(0), square = rounded(a, multiply(s->r, s->r));
   double c_size = 0;
   if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_INSIDE) {
-    c = rounded(a, divide(rounded(a, multiply(ux.sum, rounded(a, multiply(square, s->r)))), k));
+    c = rounded(in, divide(rounded(in, multiply(ux.sum, rounded(a, multiply(square, s->r)))), k));
     c_size = ux.size * square.v * s->r.v / k.v;
   } else if (g->rms.hi > 0) {
-    c = rounded(a, divide(rounded(a, divide(rounded(a, multiply(ux.sum, square)), s->rms)), k));
+    c = rounded(in, divide(rounded(in, divide(rounded(in, multiply(ux.sum, square)), s->rms)), k));
     c_size = ux.size * square.v / s->rms.v / k.v;
   }
   for (int64_t j = start; j < start + row->width; j++) {
     ball x = element(row, j), dx = multiply(of(row->u[j], row->u_error[j]), s->r);
     double size = fabs(dx.v);
     if (row->in_stat[j - start]) {
-      dx = subtract(rounded(a, dx), rounded(a, multiply(c, x)));
+      dx = subtract(rounded(in, dx), rounded(in, multiply(c, x)));
       size += c_size * fabs(x.v);
     }
     bound_dx(row, a, dx, size, j);
   }
 }
 
-static void bound_layer_gradient(vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+static void bound_layer_gradient(vf_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
+                                 int64_t index) {
   int64_t start = index * row->width;
   const vf_group *g = &row->group[index];
-  row_sum uh = bound_sum(row, a, start, g->sum_ux, normalised), u = bound_sum(row, a, start, g->sum_u, one);
-  ball n = exact((double)row->width), mean_uh = rounded(a, divide(uh.sum, n)), mean_u = rounded(a, divide(u.sum, n));
+  row_sum uh = bound_sum(row, in, start, g->sum_ux, normalised), u = bound_sum(row, in, start, g->sum_u, one);
+  ball n = exact((double)row->width), mean_uh = rounded(in, divide(uh.sum, n)), mean_u = rounded(in, divide(u.sum, n));
   if (row->spec.eps_place == RMS_EPS_OUTSIDE)
-    mean_uh = g->rms.hi > 0 ? rounded(a, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
+    mean_uh = g->rms.hi > 0 ? rounded(in, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
   for (int64_t j = start; j < start + row->width; j++) {
-    ball centred = rounded(a, subtract(of(row->u[j], row->u_error[j]), mean_u));
-    ball along = rounded(a, multiply(normalised(row, j), mean_uh));
+    ball centred = rounded(in, subtract(of(row->u[j], row->u_error[j]), mean_u));
+    ball along = rounded(in, multiply(normalised(row, j), mean_uh));
     double size = s->r.v * (fabs(row->u[j].hi) + (u.size + row->h_size[j] * uh.size) / n.v);
-    bound_dx(row, a, multiply(s->r, rounded(a, subtract(centred, along))), size, j);
+    bound_dx(row, a, multiply(s->r, rounded(in, subtract(centred, along))), size, j);
   }
 }
 
@@ -320,17 +347,18 @@ static void bound_dweight_term(vf_row *row, const arithmetic *a, int64_t j) {
 
 void vf_bound_backward(vf_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
-  bound_u(row, &a);
   for (int64_t i = 0; i < row->groups; i++) {
     statistic s = bound_statistic(row, &a, i);
+    arithmetic in = gradient_arithmetic(row, &a, &s, i);
+    bound_u(row, row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? &a : &in, i);
     for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
       bound_q(row, &a, bound_h(row, &a, &s, j), j);
       bound_dweight_term(row, &a, j);
     }
     if (row->spec.kind == RMS_KIND_LAYER)
-      bound_layer_gradient(row, &a, &s, i);
+      bound_layer_gradient(row, &a, &in, &s, i);
     else
-      bound_rms_gradient(row, &a, &s, i);
+      bound_rms_gradient(row, &a, &in, &s, i);
   }
 }
 

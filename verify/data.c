@@ -2,24 +2,40 @@
  * Input values. */
 #include "data.h"
 
+#include <float.h>
 #include <math.h>
+#include "number.h"
 
-/* Powers of two that take normal numbers near the end of the range. Six standard deviations still fit at the top. */
+/* Powers of two that take normal numbers to where squares lose digits and to the ends of the range. Six standard
+ * deviations still fit at the top. */
 static double scale_of(vf_data data, rms_dtype dtype) {
   int top = dtype == RMS_F64 ? 1021 : dtype == RMS_F16 ? 13 : 125;
+  int low = dtype == RMS_F64 ? -450 : dtype == RMS_F16 ? -10 : -52;
   int bottom = dtype == RMS_F64 ? -1060 : dtype == RMS_F16 ? -20 : -133;
-  return data == VF_HUGE ? ldexp(1, top) : data == VF_TINY ? ldexp(1, bottom) : 1;
+  return data == VF_HUGE ? ldexp(1, top) : data == VF_SMALL ? ldexp(1, low) : data == VF_TINY ? ldexp(1, bottom) : 1;
+}
+
+static double largest_of(rms_dtype dtype) {
+  return dtype == RMS_F64 ? DBL_MAX : dtype == RMS_F32 ? (double)FLT_MAX : dtype == RMS_BF16 ? 0x1.fep127 : 65504;
+}
+
+static double least_normal_of(rms_dtype dtype) {
+  return dtype == RMS_F64 ? DBL_MIN : dtype == RMS_F16 ? 0x1p-14 : (double)FLT_MIN;
 }
 
 static double mean_of(rms_dtype dtype) {
   return dtype == RMS_F64 ? 1e6 : dtype == RMS_F32 ? 1000 : 100;
 }
 
+static double with_sign(double magnitude, vf_random *random) {
+  return vf_random_bits(random) & 1 ? -magnitude : magnitude;
+}
+
 /* A power of two spread over about six decades, times a number in [1, 2), with a random sign. */
 static double draw_wide(vf_random *random) {
   double exponent = floor(2.9 * vf_random_normal(random));
   double magnitude = ldexp(1 + vf_random_uniform(random), (int)exponent);
-  return vf_random_bits(random) & 1 ? -magnitude : magnitude;
+  return with_sign(magnitude, random);
 }
 
 static double draw_cauchy(vf_random *random) {
@@ -28,36 +44,48 @@ static double draw_cauchy(vf_random *random) {
   return fabs(ratio) <= 1e4 ? ratio : copysign(1e4, ratio); /* also cuts 1/0 */
 }
 
+static double draw_steps(rms_dtype dtype, vf_random *random) {
+  double steps = 1 + (double)vf_random_below(random, 7);
+  return with_sign(steps * vf_ulp(dtype, 0), random);
+}
+
 static double draw_exact(vf_random *random) {
   return ((double)vf_random_below(random, 33) - 16) / 8;
 }
 
-static double draw_input(const vf_problem *p, vf_random *random) {
-  switch (p->data) {
+static double draw_input(vf_data data, rms_dtype dtype, vf_random *random) {
+  switch (data) {
   case VF_LOGNORMAL:
     return draw_wide(random);
   case VF_CAUCHY:
     return draw_cauchy(random);
   case VF_HUGEMEAN:
-    return mean_of(p->spec.dtype) + vf_random_normal(random);
+    return mean_of(dtype) + vf_random_normal(random);
+  case VF_MAX:
+    return with_sign(largest_of(dtype), random);
+  case VF_LEAST:
+    return with_sign(least_normal_of(dtype), random);
+  case VF_STEPS:
+    return draw_steps(dtype, random);
+  case VF_EXACT:
+    return draw_exact(random);
   default:
-    return scale_of(p->data, p->spec.dtype) * vf_random_normal(random);
+    return scale_of(data, dtype) * vf_random_normal(random);
   }
 }
 
 double vf_draw(const vf_problem *p, vf_role role, vf_random *random) {
+  if (role == VF_DY) return draw_input(p->dy_data, p->spec.dtype, random);
   if (p->data == VF_EXACT) return draw_exact(random);
   switch (role) {
   case VF_X:
-    return draw_input(p, random);
+    return draw_input(p->data, p->spec.dtype, random);
   case VF_RESIDUAL: /* an eighth: the sum of two huge numbers still fits */
-    return draw_input(p, random) / 8;
+    return draw_input(p->data, p->spec.dtype, random) / 8;
   case VF_WEIGHT: /* around g = 1 */
     return 1 - p->spec.weight_offset + 0.25 * vf_random_normal(random);
   case VF_BIAS:
     return 0.5 * vf_random_normal(random);
-  case VF_DY:
-    return p->data == VF_LOGNORMAL ? draw_wide(random) : vf_random_normal(random);
   default:
     return vf_random_normal(random);
   }

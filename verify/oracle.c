@@ -129,10 +129,17 @@ void vf_oracle_forward(vf_row *row) {
 /* ---- Backward -------------------------------------------------------------------------------------------------------
  */
 
-static void gradient_of_h(vf_row *row) {
-  for (int64_t j = 0; j < row->spec.cols; j++) {
-    dd value = row->g ? dd_exact_product(row->dy[j], row->g[j]) : dd_from(row->dy[j]);
-    row->u[j] = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? round_exactly(row->spec.dtype, value) : value;
+/* u of one group. A rounding that belongs to the definition is done in true units. */
+static void gradient_of_h(vf_row *row, vf_group *g, int64_t start) {
+  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  double most = 0;
+  for (int64_t j = start; j < start + row->width; j++)
+    most = fmax(most, fabs(row->dy[j]));
+  g->u_scale = most > 0 && isfinite(most) ? exponent_of(most) : 0;
+  for (int64_t j = start; j < start + row->width; j++) {
+    double dy = before ? row->dy[j] : ldexp(row->dy[j], -g->u_scale);
+    dd value = row->g ? dd_exact_product(dy, row->g[j]) : dd_from(dy);
+    row->u[j] = before ? dd_scale(round_exactly(row->spec.dtype, value), -g->u_scale) : value;
   }
 }
 
@@ -180,15 +187,16 @@ static void layer_gradient(vf_row *row, vf_group *g, int64_t start) {
 void vf_oracle_backward(vf_row *row) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   normalise(row);
-  gradient_of_h(row);
   for (int64_t i = 0; i < row->groups; i++) {
+    gradient_of_h(row, &row->group[i], i * row->width);
     if (row->spec.kind == RMS_KIND_LAYER)
       layer_gradient(row, &row->group[i], i * row->width);
     else
       rms_gradient(row, &row->group[i], i * row->width);
   }
   for (int64_t j = 0; j < row->spec.cols; j++) {
-    row->dx[j] = dd_scale(row->dx[j], -row->group[j / row->width].scale);
+    const vf_group *g = &row->group[j / row->width];
+    row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
     if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
     if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));
     row->dw[j] = dd_multiply(dd_from(row->dy[j]), row->q[j]);

@@ -2,8 +2,9 @@
  *
  * The oracle: every operation of the library from its mathematical definition, in double-double, one row at a time.
  *
- * A group is handled in units of 2^scale, a power of two near its largest element or the root of eps, so that nothing
- * overflows or underflows on the way; the scale is put back at the end. Roundings that belong to the definition (the
+ * A group is handled in units of 2^scale, a power of two near its largest element or the root of eps, and its gradient
+ * in units of 2^u_scale, a power of two near the largest dy, so that nothing overflows or underflows on the way; the
+ * scales are put back at the end. Roundings that belong to the definition (the
  * stored residual sum, g = weight + offset, rounding before the weight) are done exactly; no other rounding is. */
 #ifndef RMSNORM_VERIFY_ORACLE_H
 #define RMSNORM_VERIFY_ORACLE_H
@@ -11,9 +12,10 @@
 #include "dd.h"
 #include "spec.h"
 
-/* One group of one row. All but scale in units of 2^scale. */
+/* One group of one row. All but the scales in units of 2^scale; the sums, which have u as a factor, of 2^u_scale too.
+ */
 typedef struct vf_group {
-  int scale;
+  int scale, u_scale;
   dd mean;    /* LayerNorm; 0 otherwise                                          */
   dd m2;      /* sum of squares over the statistic's elements, centred: LayerNorm */
   dd rms;     /* sqrt(m2 / k)                                                    */
@@ -34,7 +36,7 @@ typedef struct vf_row {
   vf_group *group; /* groups of them */
   dd *h;           /* x*r or (x - mean)*r                                     */
   dd *q;           /* h, rounded to the data type when rounding before        */
-  dd *u;           /* dy*g, rounded to the data type when rounding before     */
+  dd *u;           /* dy*g, rounded to the data type when rounding before; in units of 2^u_scale */
   dd *y, *dx;      /* before the last rounding                                */
   dd *dw;          /* this row's term of dweight                              */
   double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error;

@@ -13,14 +13,15 @@
 static const char *const kind_words[] = {"rms", "prms", "layer", NULL};
 static const char *const dir_words[] = {"fwd", "bwd", NULL};
 static const char *const dtype_words[] = {"f32", "f64", "bf16", "f16", NULL}; /* from RMS_F32 on */
-static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugemean", "tiny", "huge", "exact", NULL};
+static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugemean", "small", "tiny",
+                                         "huge",   "max",       "least",  "steps",    "exact", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", NULL};
-static const char *const option_words[] = {"w",    "bias", "off",     "eps", "epsout",  "round",   "groups",
-                                           "k",    "p",    "idx",     "res", "dres",    "perhead", "recompute",
-                                           "acc",  "out",  "grad",    "pad", "inplace", "split",   "data",
-                                           "seed", "isa",  "threads", NULL};
+static const char *const option_words[] = {"w",      "bias", "off",  "eps",     "epsout",  "round",   "groups",
+                                           "k",      "p",    "idx",  "res",     "dres",    "perhead", "recompute",
+                                           "acc",    "out",  "grad", "pad",     "inplace", "split",   "data",
+                                           "dydata", "seed", "isa",  "threads", NULL};
 
 enum { FORWARD_OUTPUTS = VF_OUT_Y | VF_OUT_SUM | VF_OUT_STATS };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
@@ -28,7 +29,7 @@ enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words a
 /* What the options said, before the defaults that depend on one another are filled in. */
 typedef struct draft {
   vf_problem problem;
-  int kind_partial, weight_type, residual_type, grad_type, acc_given;
+  int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given;
   double share; /* p=, 0: not given */
   char *message;
   size_t message_size;
@@ -229,6 +230,12 @@ static int read_value(draft *d, const char *name, char *value) {
     p->data = (vf_data)index;
     return 0;
   }
+  if (strcmp(name, "dydata") == 0) {
+    if (read_word(d, "data of dy", value, data_words, &index)) return -1;
+    p->dy_data = (vf_data)index;
+    d->dy_data_given = 1;
+    return 0;
+  }
   if (strcmp(name, "seed") == 0) {
     if (read_integer(d, "seed", value, 0, INT64_MAX, &number)) return -1;
     p->seed = (uint64_t)number;
@@ -269,6 +276,10 @@ static unsigned default_outputs(const vf_problem *p) {
   return VF_OUT_DX | (p->has_weight ? (unsigned)VF_OUT_DW : 0u) | (p->has_bias ? (unsigned)VF_OUT_DB : 0u);
 }
 
+static vf_data default_dy_data(const vf_problem *p) {
+  return p->data == VF_LOGNORMAL || p->data == VF_EXACT ? p->data : VF_NORMAL;
+}
+
 static int fill_types(draft *d) {
   vf_problem *p = &d->problem;
   rms_dtype type = p->spec.dtype;
@@ -304,6 +315,7 @@ static int check_direction(const draft *d) {
     if (p->outputs & VF_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
+    if (d->dy_data_given) return fail(d, "dydata belongs to bwd");
     return 0;
   }
   if (p->outputs & FORWARD_OUTPUTS) return fail(d, "out=: y, sum and stats belong to fwd");
@@ -317,6 +329,7 @@ static int finish(draft *d) {
   vf_problem *p = &d->problem;
   if (fill_types(d) || fill_partial(d)) return -1;
   if (p->outputs == 0) p->outputs = default_outputs(p);
+  if (!d->dy_data_given) p->dy_data = default_dy_data(p);
   unsigned addable = (p->outputs & VF_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
                      (p->outputs & VF_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0u) |
                      (p->outputs & VF_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0u);
@@ -449,6 +462,7 @@ int vf_problem_print(const vf_problem *p, char *text, size_t text_size) {
   if (p->in_place) put(&w, ":inplace");
   if (p->split) put(&w, ":split");
   if (p->data != VF_NORMAL) put(&w, ":data=%s", vf_data_name(p->data));
+  if (p->dy_data != default_dy_data(p)) put(&w, ":dydata=%s", vf_data_name(p->dy_data));
   if (p->seed != 1) put(&w, ":seed=%llu", (unsigned long long)p->seed);
   if (p->isa[0]) put(&w, ":isa=%s", p->isa);
   if (p->threads != 1) put(&w, ":threads=%d", p->threads);

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* SPDX-License-Identifier: MIT
  *
  * A problem: one operation of the library, its shape, its options and its input data, as a value and as a string.
@@ -9,20 +10,33 @@
  *   DTYPE   f32 | f64 | bf16 | f16
  *   SHAPE   ROWSxCOLS or OUTERxINNERxCOLS
  *
- *   w=none|same|f32   weight: absent, in the data type (default), in f32      bias            with a bias (fwd) / dbias
- * (bwd) off=V             weight offset                                           eps=V           default 1e-6 epsout
- * eps outside the root                                    round=before    round before the weight groups=G groups per
- * row                                          perhead         one weight per inner index k=K, p=P          prms:
- * elements in the statistic, or their share         idx             prms: a random ascending index list res[=same|f32]
- * fwd: add a residual; bwd: x is the residual sum         dres            bwd: add an incoming residual gradient
- *   recompute         bwd: compute the statistics again                       acc[=dx+dw+db]  bwd: add to these outputs
- * (default: all) out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum); bwd: dx, ds
- * (dresidual_out), dw, db (default dx, dw with a weight, db with a bias) grad=same|f32     type of dweight and dbias:
- * the data type or f32 (default: the weight type) pad=N             N extra elements between rows inplace         y is
- * x, sum is the residual; dx is dy split             the stats/apply halves                                  data=NAME
- * normal, lognormal, cauchy, hugemean, seed=N            default 1 tiny, huge, exact isa=NAME          instruction set
- * threads=N       default 1: the calling thread
+ *   w=none|same|f32   weight: absent, in the data type (default), in f32
+ *   bias              with a bias (fwd), with dbias (bwd)
+ *   off=V             weight offset
+ *   eps=V             default 1e-6
+ *   epsout            eps outside the root
+ *   round=before      round before the weight
+ *   groups=G          groups per row
+ *   perhead           one weight per inner index
+ *   k=K, p=P          prms: elements in the statistic, or their share
+ *   idx               prms: a random ascending index list
+ *   res[=same|f32]    fwd: add a residual; bwd: x is the residual sum
+ *   dres              bwd: add an incoming residual gradient
+ *   recompute         bwd: compute the statistics again
+ *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
+ *   out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum); bwd: dx, ds (dresidual_out), dw, db
+ *                     (default dx, dw with a weight, db with a bias)
+ *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
+ *   pad=N             N extra elements between rows
+ *   inplace           y is x, sum is the residual; dx is dy
+ *   split             the stats/apply halves
+ *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact
+ *   dydata=NAME       bwd: values of dy (default: normal, or with data=lognormal and data=exact the same)
+ *   seed=N            default 1
+ *   isa=NAME          instruction set
+ *   threads=N         default 1: the calling thread
  */
+/* clang-format on */
 #ifndef RMSNORM_VERIFY_PROBLEM_H
 #define RMSNORM_VERIFY_PROBLEM_H
 
@@ -33,8 +47,12 @@ typedef enum vf_data {
   VF_LOGNORMAL, /* exp(2 N(0, 1)) with a random sign: six decades within a row                          */
   VF_CAUCHY,    /* heavy tails, cut at 1e4                                                              */
   VF_HUGEMEAN,  /* N(0, 1) around a mean of 1000 (100 for the 16-bit types)                             */
+  VF_SMALL,     /* N(0, 1) times a number whose square is where sums of squares begin to lose digits    */
   VF_TINY,      /* N(0, 1) times a number near the bottom of the type's range: squares underflow        */
   VF_HUGE,      /* N(0, 1) times a number near the top of the type's range: squares overflow            */
+  VF_MAX,       /* the largest number of the type, with a random sign                                   */
+  VF_LEAST,     /* the smallest normal number of the type, with a random sign                           */
+  VF_STEPS,     /* one to seven times the smallest subnormal number of the type, with a random sign     */
   VF_EXACT      /* small integers over 8: exact in every type                                           */
 } vf_data;
 
@@ -53,7 +71,7 @@ typedef struct vf_problem {
   unsigned outputs; /* VF_OUT_... flags                                           */
   int64_t pad;
   int in_place, split;
-  vf_data data;
+  vf_data data, dy_data; /* of dy; everything else follows data */
   uint64_t seed;
   char isa[VF_ISA_NAME_MAX]; /* "" : the active one */
   int threads;

@@ -11,8 +11,11 @@
 /* ---- Comparing ------------------------------------------------------------------------------------------------------
  */
 
-/* The correctly rounded end of an interval. */
-static double round_end(rms_dtype dtype, dd value) {
+/* The correctly rounded end of an interval. Beyond the range of a double, where double-double has no digits, there is
+ * only infinity. */
+static double round_end(rms_dtype dtype, dd exact, double error) {
+  if (isinf(exact.hi)) return exact.hi;
+  dd value = dd_add(exact, dd_from(error));
   return dtype == RMS_F64 ? value.hi : vf_round(dtype, dd_to_odd(value));
 }
 
@@ -20,8 +23,7 @@ static double round_end(rms_dtype dtype, dd value) {
  * that the exact value is a sum of; errors in ulp are told in units at that size, for where terms cancel the units of
  * their sum say nothing. */
 static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, dd exact, double error, double size) {
-  double got = where->got, low = round_end(dtype, dd_subtract(exact, dd_from(error)));
-  double high = round_end(dtype, dd_add(exact, dd_from(error)));
+  double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
   int inside = !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
   double distance = fabs(dd_subtract(dd_from(got), exact).hi);
   double bound = error + vf_ulp(dtype, fabs(exact.hi) + error) / 2,

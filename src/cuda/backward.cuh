@@ -11,7 +11,9 @@
 #define RMS_CUDA_BACKWARD_CUH
 
 #include "forward.cuh"
+#include "guard.cuh"
 #include "ring.cuh"
+#include "start.cuh"
 
 namespace rms_cuda {
 
@@ -37,28 +39,34 @@ template <class T, class S, int NV> struct Row {
   Packed<T, V> dy[NV];
 };
 
+template <int V> __device__ __forceinline__ void take_gain(float (&g)[V], const uint4 *gain) {
+#pragma unroll
+  for (int c = 0; c < V / 4; c++) {
+    const float4 four = *reinterpret_cast<const float4 *>(gain + c * (int)blockDim.x);
+    g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
+  }
+}
+
 /* u = dy*g, rounded to T in the order of models that round before the weight. */
 template <class T, int V>
 __device__ __forceinline__ void weigh(const Layout &lay, float (&u)[V], const float (&dy)[V], const uint4 *gain) {
+  float g[V];
+  take_gain(g, gain);
 #pragma unroll
-  for (int c = 0; c < V / 4; c++) {
-    float4 g = *reinterpret_cast<const float4 *>(gain + c * (int)blockDim.x);
-    u[4 * c] = dy[4 * c] * g.x, u[4 * c + 1] = dy[4 * c + 1] * g.y;
-    u[4 * c + 2] = dy[4 * c + 2] * g.z, u[4 * c + 3] = dy[4 * c + 3] * g.w;
-  }
+  for (int j = 0; j < V; j++)
+    u[j] = dy[j] * g[j];
   if (lay.before) round_to<T>(u);
 }
 
-/* h of an element; the plain forms give the bits of the scaled one with a scale of one. */
-template <bool LAYER, bool SCALED> __device__ __forceinline__ float normalised(float x, const Statistic<float> &st) {
-  if (SCALED) return fused(x, st.scale, -st.mean) * st.r;
-  return (LAYER ? x - st.mean : x) * st.r;
+/* h of an element that is not scaled. */
+template <bool LAYER> __device__ __forceinline__ float normalised(float x, float r, float mean) {
+  return (LAYER ? x - mean : x) * r;
 }
 
-/* Sums of u*h and u of the scaled u. */
-template <bool LAYER, bool SCALED, class T, class S, int NV>
+/* Sums of u*h and u. */
+template <bool LAYER, class T, class S, int NV>
 __device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row, const uint4 *gain,
-                                       const Statistic<float> &st, float u_scale) {
+                                       const Statistic<float> &st) {
   constexpr int V = vector_of<T>;
   float a[NV], b[NV];
 #pragma unroll
@@ -70,9 +78,8 @@ __device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T
     a[i] = b[i] = 0;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      float w = SCALED ? u[j] * u_scale : u[j];
-      a[i] = fused(w, normalised<LAYER, SCALED>(x[j], st), a[i]);
-      if (LAYER) b[i] += w;
+      a[i] = fused(u[j], normalised<LAYER>(x[j], st.r, st.mean), a[i]);
+      if (LAYER) b[i] += u[j];
     }
   }
   stay_packed(row.x);
@@ -81,61 +88,31 @@ __device__ __forceinline__ float2 dots(const BackwardJob &job, Team &team, Row<T
   return reduce_two(team, a, b);
 }
 
-/* Sums outside this range are formed again from scaled u: their terms may have overflowed or lost digits. */
-__device__ __forceinline__ bool dot_in_range(float sum) {
-  return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
-}
+/* A row in registers, for the range guard. */
+template <class T, class S, int NV> struct TeamRow {
+  static constexpr int V = vector_of<T>;
+  const BackwardJob &job;
+  Team &team;
+  Row<T, S, NV> &row;
+  const uint4 *gain;
+  const Part &part;
 
-template <bool LAYER, class T, class S, int NV>
-__device__ __forceinline__ float2 guarded_dots(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
-                                               const uint4 *gain, const Statistic<float> &st, float &u_scale) {
-  constexpr int V = vector_of<T>;
-  u_scale = 1;
-  float2 sum;
-  if (__builtin_expect(any_team(team, st.scale != 1.0f), 0))
-    sum = dots<LAYER, true>(job, team, row, gain, st, 1.0f);
-  else
-    sum = dots<LAYER, false>(job, team, row, gain, st, 1.0f);
-  bool again = !dot_in_range(sum.x) || (LAYER && job.lay.layer && !dot_in_range(sum.y));
-  if (__builtin_expect(any_team(team, again), 0)) {
+  __device__ __forceinline__ unsigned mask(int i) const { return part.mask<V>(job.lay, i); }
+  __device__ __forceinline__ void load_x(int i, float (&x)[V]) const { take_x<T>(x, row.x[i], job.x_wide); }
+  __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const { unpack(row.dy[i], dy); }
+  __device__ __forceinline__ void load_g(int i, float (&g)[V]) const {
+    take_gain(g, gain + i * (V / 4) * (int)blockDim.x);
+  }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
     float a[NV];
 #pragma unroll
-    for (int i = 0; i < NV; i++) {
-      float dy[V], u[V];
-      unpack(row.dy[i], dy);
-      weigh<T>(job.lay, u, dy, gain + i * (V / 4) * (int)blockDim.x);
-      a[i] = 0;
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        a[i] = Max::of(a[i], size_for_scale(u[j]));
-    }
-    float largest = reduce<Max>(team, a);
-    if (again) u_scale = scale_for(largest, Range<float>::highest);
-    sum = dots<LAYER, true>(job, team, row, gain, st, u_scale);
-  }
-  return sum;
-}
-
-/* A saved r that is zero, not finite or so extreme that it may have lost digits says too little: measure again. */
-__device__ __forceinline__ bool usable(float r) {
-  return r >= 0x1p-120f && r <= 0x1p120f;
-}
-
-template <class T, class S, int NV>
-__device__ __forceinline__ Statistic<float> statistic_again(const BackwardJob &job, Team &team, Row<T, S, NV> &row,
-                                                            const Part &part) {
-  constexpr int V = vector_of<T>;
-  if (sizeof(S) == sizeof(T) || job.x_wide) return statistic_of(job.lay, team, row.x, part);
-  if constexpr (sizeof(S) != sizeof(T)) {
-    Packed<T, V> x[NV];
-#pragma unroll
     for (int i = 0; i < NV; i++)
-#pragma unroll
-      for (int j = 0; j < Packed<T, V>::words; j++)
-        x[i].w[j] = row.x[i].w[j];
-    return statistic_of(job.lay, team, x, part);
+      a[i] = of_vector(i);
+    stay_packed(row.x);
+    stay_packed(row.dy);
+    return reduce<Op>(team, a);
   }
-}
+};
 
 /* ---- which rows ---- */
 
@@ -293,6 +270,12 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
     }
   };
 
+  /* The statistic of a row as it is given: calm where r is. */
+  auto stat_of = [&](int64_t row) -> const rms_stat * {
+    const Place at = place(row < job.slice_rows ? row : 0);
+    return job.stats_in + (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+  };
+
   for (int i = 0; i < job.stages - 1; i++)
     request(mine + (int64_t)i * stride, i < rounds, i);
   {
@@ -326,6 +309,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
   if (cluster > 1) cluster_wait();
 
   const bool whole = lay.k == lay.width, want_sums = job.want_dweight || job.want_dbias;
+  const GuardSpec<float> spec = {lay.eps, (float)lay.k, lay.eps_limit, LAYER && lay.layer, lay.eps_outside, lay.before};
   int stage = 0;
   float next_r, next_mean;
   int64_t at = mine;
@@ -343,51 +327,55 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
     }
     Statistic<float> st = {0, next_mean, 0, next_r, 1};
     saved(at + stride, next_r, next_mean);
-    bool again = !job.rstd || lay.eps_outside || !usable(st.r);
-    if (__builtin_expect(any_team(team, again), 0)) {
-      Statistic<float> fresh = statistic_again(job, team, row, part);
-      if (again) st = fresh;
+    TeamRow<T, S, NV> guarded = {job, team, row, gain, part};
+    if (job.stats_in) {
+      st = given_statistic<float>(job.lay, *stat_of(at));
+    } else if (!job.rstd || lay.eps_outside) {
+      st = row_statistic<false>(spec, guarded);
     }
-    float u_scale;
-    float2 sum = guarded_dots<LAYER>(job, team, row, gain, st, u_scale);
-    float k = (float)lay.k, c1 = LAYER && lay.layer ? quotient(sum.y, k) : 0.0f, c2 = quotient(sum.x, k);
-    if (lay.eps_outside) c2 *= outside_factor(st);
+    const float2 sum = dots<LAYER>(job, team, row, gain, st);
+    RowFactors<float> f = factors_of(spec, st, 0, {sum.x, sum.y}, spec.k);
+    const bool good = calm(spec, st.r, {sum.x, sum.y});
+    bool scaled = false;
+    if (__builtin_expect(any_team(team, !good), 0)) {
+      const RowFactors<float> other = scaled_factors<T>(spec, guarded, job.stats_in ? stat_of(at) : nullptr);
+      if (!good) f = other, scaled = true;
+    }
 
     const bool active = at < job.slice_rows;
     const int64_t to_row = active ? at : 0;
     char *dx = job.dx.data ? start(job.dx, to_row, sizeof(T)) : nullptr;
     char *dresidual_out = job.dresidual_out.data ? start(job.dresidual_out, to_row, sizeof(S)) : nullptr;
-    const bool scaled = st.scale != 1.0f || u_scale != 1.0f;
-    const float r = scaled ? quotient(st.r * st.scale, u_scale) : st.r;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       const int n = active ? part.count<V>(i) : 0, skip = i * part.step;
       float x[V], dy[V], out[V];
       take_x<T>(x, row.x[i], job.x_wide);
       unpack(row.dy[i], dy);
-      weigh<T>(lay, out, dy, gain + i * cells_g * threads);
       if (__builtin_expect(scaled, 0)) {
+        float g[V];
+        take_gain(g, gain + i * cells_g * threads);
+        unpack(row.dy[i], out);
+        gradient_u<true, T>(spec, out, g, f.up);
+        gradient_h(x, f.scale, f.mean, f.r);
+        gradient_dx<true>(f, out, x, part.mask<V>(lay, i));
+      } else {
+        weigh<T>(lay, out, dy, gain + i * cells_g * threads);
 #pragma unroll
         for (int j = 0; j < V; j++) {
-          x[j] = normalised<LAYER, true>(x[j], st);
-          out[j] = out[j] * u_scale - c1;
+          x[j] = normalised<LAYER>(x[j], f.r, f.mean);
+          if (LAYER) out[j] -= f.c1;
         }
-      } else {
+        if (__builtin_expect(whole, 1)) {
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-          x[j] = normalised<LAYER, false>(x[j], st);
-          if (LAYER) out[j] -= c1;
+          for (int j = 0; j < V; j++)
+            out[j] = fused(-x[j], f.c2, out[j]) * f.r;
+        } else {
+          const unsigned mask = part.mask<V>(lay, i);
+#pragma unroll
+          for (int j = 0; j < V; j++)
+            out[j] = fused(-x[j], mask >> j & 1 ? f.c2 : 0.0f, out[j]) * f.r;
         }
-      }
-      if (__builtin_expect(whole, 1)) {
-#pragma unroll
-        for (int j = 0; j < V; j++)
-          out[j] = fused(-x[j], c2, out[j]) * r;
-      } else {
-        const unsigned mask = part.mask<V>(lay, i);
-#pragma unroll
-        for (int j = 0; j < V; j++)
-          out[j] = fused(-x[j], mask >> j & 1 ? c2 : 0.0f, out[j]) * r;
       }
       if (job.dresidual.data) {
         Packed<S, V> in;
@@ -447,9 +435,7 @@ __global__ void __launch_bounds__(backward_team<T, S, ALIGNED>, 1)
       if (LAYER && job.want_dbias) hand_over(job, team, part, dbias, job.want_dweight ? 1 : 0, first_time, columns);
     }
   }
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+  let_next_start();
 }
 
 } // namespace rms_cuda

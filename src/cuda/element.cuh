@@ -121,8 +121,9 @@ __device__ __forceinline__ uint4 load_once(const char *p) {
   return v;
 }
 
+/* What all rows need stays in L1. Not __ldg either: a kernel that starts early may be there before the weights are. */
 __device__ __forceinline__ uint4 load_shared_by_rows(const char *p) {
-  return __ldg(reinterpret_cast<const uint4 *>(p));
+  return *reinterpret_cast<const uint4 *>(p);
 }
 
 /* `bytes` of the words, each access as wide as the address allows. */

@@ -106,7 +106,6 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
   const int64_t all = job.tiles * job.slices * job.planes;
   int64_t number = blockIdx.x;
   bool trial = true; /* the first time, without partial sums */
-  let_next_start();
   Tile tile;
   tile.set(job, number, columns * VECTOR);
 #pragma unroll 1
@@ -151,13 +150,15 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
         total += sums[w][thread];
       if (!trial && tile.first + thread < job.width) {
         const int64_t to = tile.slice * job.width + tile.first + thread;
-        if (job.add[tile.plane]) total += read_gradient(job.out[tile.plane], to, job.type);
-        write_gradient(job.out[tile.plane], to, job.type, total);
+        const rms_dtype type = job.type[tile.plane];
+        if (job.add[tile.plane]) total += read_gradient(job.out[tile.plane], to, type);
+        write_gradient(job.out[tile.plane], to, type, total);
       }
     }
     if (trial) {
       trial = false;
       wait_for_previous();
+      let_next_start();
     } else {
       number += gridDim.x;
       if (number >= all) break;

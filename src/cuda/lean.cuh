@@ -5,6 +5,7 @@
 #ifndef RMS_CUDA_LEAN_CUH
 #define RMS_CUDA_LEAN_CUH
 
+#include "start.cuh"
 #include "statistic.cuh"
 
 namespace rms_cuda {
@@ -50,19 +51,6 @@ __device__ __forceinline__ void team_sync(int team, int threads) {
     __syncwarp();
   else
     asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
-}
-
-/* Lets the next kernel of the stream start early, and waits for the one before: what it wrote can be read from here on.
- */
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 /* Brings what a kernel will read first to L2. No value is read, so it may come before the wait for the kernel that

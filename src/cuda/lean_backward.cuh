@@ -51,7 +51,7 @@ __host__ __device__ constexpr BackwardShared backward_shared(int threads, int te
 
 /* ---- the kernel ---- */
 
-/* The statistic of a row that was not saved; r = 0 where the row has to be scaled for it. */
+/* The statistic of a row that was not saved. Where its sum is out of range, r is not calm, or eps outweighs the sum. */
 template <bool LAYER, class T, int V, int NV, int SUMS, int PANELS, bool CLUSTER>
 __device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums,
                                             const Packed<T, V> (&x)[NV], int first, float &r, float &mean) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, S
     total = sums.template of<Add>(v).x;
     if (LAYER && !squares) mean = quotient(total, p.k);
   }
-  r = in_range(total) ? quotient(1.0f, square_root(quotient(total, p.k) + p.eps)) : 0.0f;
+  r = quotient(1.0f, square_root(quotient(total, p.k) + p.eps));
 }
 
 /* h, u and dy stay in registers between the two passes over a row, or x and dy do, packed, to make room. */
@@ -163,17 +163,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float g[V];
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        g[j] = 1;
-      if (p.weight && first + i * team < p.vectors) {
-        load_parameter<true, T>(g, p.weight, (first + i * team) * V, V, p.weight_wide);
-        if (p.offset != 0) {
-#pragma unroll
-          for (int j = 0; j < V; j++)
-            g[j] += p.offset;
-        }
-      }
+      load_gain<T>(p, first + i * team, g);
 #pragma unroll
       for (int c = 0; c < Q; c++)
         gain[c * cells + i * team] = make_float4(g[4 * c], g[4 * c + 1], g[4 * c + 2], g[4 * c + 3]);
@@ -195,7 +185,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
   dweight.clear();
   if (DBIAS) dbias.clear();
   int stage = 0, turn = 0;
-  /* rounds that are out of range, FLAT to a word; they come after the others */
+  /* rounds that are not calm, FLAT to a word; they come after the others */
   unsigned *odd_rows = reinterpret_cast<unsigned *>(shared + where.odd) + group * DEEP;
   const bool late = !LAYER && p.late;
   int64_t at = mine;
@@ -246,7 +236,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
     sums.template publish<Add>(v);
     if (!late && issuer && round + stages < rounds) request(round + stages, stage); /* all have read the stage */
     const float2 sum = sums.template collect<Add>();
-    if (__builtin_expect(trusted(r) && trusted_dot(sum.x) && (!LAYER || trusted_dot(sum.y)), 1)) {
+    if (__builtin_expect(calm_r(r) && calm_sum(sum.x) && (!LAYER || calm_sum(sum.y)), 1)) {
       const float c2 = divided(sum.x, p.k, p.inverse_k), c1 = LAYER ? divided(sum.y, p.k, p.inverse_k) : 0.0f;
       char *to = row_at<MORE>(p.dx, row) + first * 16, *copy = row_at<MORE>(p.copy, row) + first * 16;
 #pragma unroll
@@ -268,7 +258,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
             dbias.sum[i][j] += d[j];
         }
         finish_dx<LAYER, MORE>(p, u[i], h[i], c1, c2, r, (first + i * team) * V);
-        if (t + i * team < own) store_dx<MORE>(p, u[i], added[i], to + i * team * 16, copy + i * team * 16);
+        if (first + i * team < p.stored) store_dx<MORE>(p, u[i], added[i], to + i * team * 16, copy + i * team * 16);
         if (AGAIN_U) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
       }
     } else if (t == 0) {
@@ -285,12 +275,17 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
     dweight.flush(deep(), (int)blockDim.x, false);
     if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, false);
   }
-  /* Rows out of range, block of FLAT rounds by block, the teams in step. */
+  /* Rows that are not calm, block of FLAT rounds by block, the teams in step. */
   if (rounds < most_rounds) /* through the same number of barriers as the first team */
     for (int i = saved ? 1 : SUMS + 1; i > 0; i--)
       team_sync(group, team);
   __syncthreads();
   const unsigned *all_odd = reinterpret_cast<const unsigned *>(shared + where.odd);
+  /* their column sums lie where the ring was: all its copies have arrived */
+  static_assert(Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
+  float4 *const spare = reinterpret_cast<float4 *>(shared + where.ring) + this_thread();
+  ColumnCells<NV, V> dweight_cells = {spare, (int)blockDim.x},
+                     dbias_cells = {spare + NV * Q * (int)blockDim.x, (int)blockDim.x};
 #pragma unroll 1
   for (int block = 0; block * FLAT < most_rounds; block++) {
     int steps = 0;
@@ -298,15 +293,15 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
       steps = max(steps, __popc(all_odd[g * DEEP + block]));
     if (__builtin_expect(steps == 0, 1)) continue;
     unsigned odd = odd_rows[block];
-    dweight.clear();
-    if (DBIAS) dbias.clear();
+    dweight_cells.clear();
+    if (DBIAS) dbias_cells.clear();
 #pragma unroll 1
     for (; steps > 0; steps--, odd &= odd - 1)
       scaled_row<T, NV, LAYER, DBIAS, MORE>(
           p, sums, odd != 0 ? mine + (int64_t)(block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1, first, gain,
-          cells, dweight, dbias);
-    dweight.flush(deep(), (int)blockDim.x, true);
-    if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, true);
+          cells, dweight_cells, dbias_cells);
+    dweight_cells.flush(deep(), true);
+    if (DBIAS) dbias_cells.flush(deep() + NV * Q * (int)blockDim.x, true);
   }
   __syncthreads();
   const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);

@@ -65,10 +65,9 @@ cudaError_t launch_lean_backward_as(LeanBackward p, LeanShares &plan, cudaStream
 template <class T>
 cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2) {
-    if (p.more && !layer && p.before && p.rstd && p.dx.data && !p.added.data && !p.copy.data)
-      return launch_lean_backward_as<T, false, false, 2>(p, plan, stream);
+    if (p.form == 2) return launch_lean_backward_as<T, false, false, 2>(p, plan, stream);
   }
-  if (p.more)
+  if (p.form == 1)
     return layer ? launch_lean_backward_as<T, true, true, 1>(p, plan, stream)
                  : launch_lean_backward_as<T, false, false, 1>(p, plan, stream);
   if (!layer) return launch_lean_backward_as<T, false, false, 0>(p, plan, stream);

@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(MOST, lean_forward_blocks<NV, OPTIONS, EARLY, 
   const int64_t at = (int64_t)threadIdx.x * 16;
   const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
   const char *x_at = row_at<OPTIONS>(p.x, place) + at;
-  if (!EARLY) let_next_start();
   wait_for_previous();
+  if (!EARLY) let_next_start();
 
   Packed<T, V> x[NV], weight[NV];
 #pragma unroll
@@ -349,7 +349,6 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
   constexpr bool early = NV < 4 || !LAYER; /* weights before the sums, where there are registers for them */
   const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_BLOCK / p.team;
   const int64_t row = (int64_t)blockIdx.x * (teams * ROWS) + threadIdx.x / (unsigned)p.team;
-  if (NV == 4) let_next_start();
   if (NV < 4 && blockIdx.x < p.ahead) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -359,6 +358,7 @@ __global__ void __launch_bounds__(SHORT_BLOCK, short_forward_blocks<NV, LAYER, O
           prefetch_line(row_at<OPTIONS>(p.x, place_of_row<OPTIONS>(p.inner, row + r * teams)) + (first + i * 32) * 16);
   }
   wait_for_previous();
+  if (NV == 4) let_next_start();
 
   constexpr bool own = OPTIONS && NV == 1; /* each row has a copy of its weights */
   Packed<T, V> x[ROWS][NV], weight[own ? ROWS : 1][NV];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the lean backward that are out of range: once more, from memory, scaled. */
+ * Rows of the lean backward that are not calm: once more, from memory, scaled (guard.cuh). */
 #ifndef RMS_CUDA_LEAN_SCALED_CUH
 #define RMS_CUDA_LEAN_SCALED_CUH
 
@@ -8,6 +8,19 @@
 #include "lean_steps.cuh"
 
 namespace rms_cuda {
+
+template <bool LAYER, int MORE> __device__ __forceinline__ GuardSpec<float> guard_of(const LeanBackward &p) {
+  return {p.exact_eps, p.k, p.eps_limit, LAYER, false, MORE == 2 || (MORE == 1 && p.before)};
+}
+
+/* Which elements of a vector are in the statistic. */
+template <class T, int MORE> __device__ __forceinline__ unsigned counted_mask(const LeanBackward &p, int vector) {
+  constexpr int V = vector_of<T>;
+  constexpr unsigned all = (1u << V) - 1;
+  if (vector >= p.vectors) return 0;
+  const int left = MORE && !p.whole ? p.leading - vector * V : V;
+  return left >= V ? all : left > 0 ? (1u << left) - 1 : 0;
+}
 
 /* dy to u. */
 template <class T, int MORE, int V>
@@ -20,132 +33,103 @@ __device__ __forceinline__ void weigh(const LeanBackward &p, float (&u)[V], cons
   round_u<T, MORE>(p, u);
 }
 
-/* One row of a team; none where row is negative. Every team of a block goes through the same barriers. */
-template <class T, int NV, bool LAYER, bool DBIAS, int MORE, int SUMS, int PANELS, bool CLUSTER>
-__device__ __forceinline__ void scaled_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums, int64_t row,
-                                           int first, const float4 *gain, int cells,
-                                           ColumnSums<NV, vector_of<T>> &dweight, ColumnSums<NV, vector_of<T>> &dbias) {
-  constexpr int V = vector_of<T>;
-  const int team = sums.team;
-  const bool active = row >= 0;
-  const RowPlace at = place_of_row<MORE>(p.inner, active ? row : 0);
-  RowFactors f = {0, 1, 1, 1, 0, 0, 0};
-  Packed<T, V> x[NV], dy[NV];
-  float v[SUMS * NV];
-  if (active) {
-    f.r = MORE == 1 && !p.rstd ? 0.0f : p.rstd[row];
-    if (LAYER && (MORE != 1 || p.mean)) f.mean = p.mean[row];
+/* A row of a team, in memory. Every team of a block goes through the same barriers, whether it has a row or not. */
+template <class T, int NV, int MORE, class Sums, int SUMS> struct LeanRow {
+  static constexpr int V = vector_of<T>;
+  const LeanBackward &p;
+  Sums &sums;
+  RowPlace at;
+  int first; /* vector of this thread */
+  const float4 *gain;
+  int cells;
+  bool active;
+
+  __device__ __forceinline__ int vector(int i) const { return first + i * sums.team; }
+  __device__ __forceinline__ bool here(int i) const { return active && vector(i) < p.vectors; }
+  __device__ __forceinline__ unsigned mask(int i) const { return counted_mask<T, MORE>(p, vector(i)); }
+  __device__ __forceinline__ void load(int i, const Rows &rows, Packed<T, V> &v) const {
+    clear(v);
+    if (here(i)) load_vector<true, true>(v, row_at<MORE>(rows, at) + vector(i) * 16, V);
   }
+  __device__ __forceinline__ void load_x(int i, float (&x)[V]) const {
+    Packed<T, V> v;
+    load(i, p.x, v);
+    unpack(v, x);
+  }
+  __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const {
+    Packed<T, V> v;
+    load(i, p.dy, v);
+    unpack(v, dy);
+  }
+  __device__ __forceinline__ void load_g(int i, float (&g)[V]) const {
 #pragma unroll
-  for (int i = 0; i < NV; i++) {
-    clear(x[i]), clear(dy[i]);
-    if (active && first + i * team < p.vectors) {
-      load_vector<true, true>(x[i], row_at<MORE>(p.x, at) + (first + i * team) * 16, V);
-      load_vector<true, true>(dy[i], row_at<MORE>(p.dy, at) + (first + i * team) * 16, V);
+    for (int c = 0; c < V / 4; c++) {
+      const float4 four = gain[i * sums.team + c * cells];
+      g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
     }
   }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[SUMS * NV];
 #pragma unroll
-  for (int i = 0; i < SUMS * NV; i++)
-    v[i] = 0;
-  auto largest = [&](bool of_u) -> float {
+    for (int i = 0; i < NV; i++)
+      v[i] = of_vector(i);
 #pragma unroll
-    for (int i = 0; i < NV; i++) {
-      float e[V];
-      unpack(of_u ? dy[i] : x[i], e);
-      if (of_u)
-        weigh<T, MORE>(p, e, gain + i * team, cells);
-      else
-        keep_leading<MORE>(p, e, (first + i * team) * V);
+    for (int i = NV; i < SUMS * NV; i++)
       v[i] = 0;
+    return sums.template of<Op>(v).x;
+  }
+};
+
+/* The second half of a vector: dx, and what it adds to the column sums. */
+template <class T, bool DBIAS, int MORE, int NV, class Row>
+__device__ __forceinline__ void finish_scaled(const LeanBackward &p, const GuardSpec<float> &spec, const Row &row,
+                                              int i, const RowFactors<float> &f, ColumnCells<NV, vector_of<T>> &dweight,
+                                              ColumnCells<NV, vector_of<T>> &dbias) {
+  constexpr int V = vector_of<T>;
+  Packed<T, V> dy, added;
+  float u[V], g[V], h[V];
+  row.load(i, p.dy, dy);
+  unpack(dy, u);
+  row.load_x(i, h);
+  gradient_h(h, f.scale, f.mean, f.r);
+  {
+    float sum[V];
+    dweight.get(i, sum);
+    add_dweight<T, MORE>(p, sum, dy, u, h);
+    dweight.set(i, sum);
+    if (DBIAS) {
+      dbias.get(i, sum);
 #pragma unroll
       for (int j = 0; j < V; j++)
-        v[i] = Max::of(v[i], size_for_scale(e[j]));
-    }
-    return sums.template of<Max>(v).x;
-  };
-  Statistic<float> st = {0, 0, 0, 0, 1};
-  const float scale = scale_for(largest(false), p.eps_limit);
-#pragma unroll 1
-  for (int pass = 0; pass < 2; pass++) { /* as it is, then scaled if it has to be */
-    if (pass == 1 && !in_range(st.sum)) st.scale = scale;
-    st.mean = 0;
-#pragma unroll 1
-    for (int squares = LAYER ? 0 : 1; squares < 2; squares++) {
-#pragma unroll
-      for (int i = 0; i < NV; i++) {
-        float a = 0, e[V];
-        unpack(x[i], e);
-        keep_leading<MORE>(p, e, (first + i * team) * V);
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          float d = fused(e[j], st.scale, -st.mean);
-          a = squares ? fused(d, d, a) : a + d;
-        }
-        v[i] = first + i * team < p.vectors ? a : 0.0f;
-      }
-      const float total = sums.template of<Add>(v).x;
-      if (squares)
-        st.sum = total;
-      else
-        st.mean = quotient(total, p.k);
+        sum[j] += u[j];
+      dbias.set(i, sum);
     }
   }
-  if (!trusted(f.r)) {
-    float eps = st.scale == 1.0f ? p.eps : (float)(p.exact_eps * (double)st.scale * (double)st.scale);
-    float root = square_root(quotient(st.sum, p.k) + eps);
-    f.mean = st.mean, f.scale = st.scale, f.r = root == 0 ? 0.0f : quotient(1.0f, root);
-  }
-  float2 sum = make_float2(0, 0);
-  const float u_scale = scale_for(largest(true), Range<float>::highest);
-  keep_packed(x), keep_packed(dy);
-#pragma unroll 1
-  for (int pass = 0; pass < 2; pass++) {
-    if (pass == 1 && (!trusted_dot(sum.x) || (LAYER && !trusted_dot(sum.y)))) f.u_scale = u_scale;
-#pragma unroll
-    for (int i = 0; i < NV; i++) {
-      float a = 0, b = 0, h[V], u[V];
-      unpack(x[i], h);
-      unpack(dy[i], u);
-      weigh<T, MORE>(p, u, gain + i * team, cells);
-#pragma unroll
-      for (int j = 0; j < V; j++) {
-        u[j] *= f.u_scale;
-        a = fused(u[j], fused(h[j], f.scale, -f.mean) * f.r, a);
-        b += u[j];
-      }
-      v[i] = a;
-      if (LAYER) v[NV * (SUMS - 1) + i] = b;
-    }
-    sum = sums.template of<Add>(v);
-  }
-  f.c2 = quotient(sum.x, p.k);
-  f.c1 = LAYER ? quotient(sum.y, p.k) : 0.0f;
-  f.out = quotient(f.r * f.scale, f.u_scale);
-  keep_packed(x), keep_packed(dy);
+  row.load_g(i, g);
+  gradient_u<true, T>(spec, u, g, f.up);
+  gradient_dx<true>(f, u, h, row.mask(i));
+  if (!row.active || row.vector(i) >= p.stored) return;
+  clear(added);
+  if (MORE == 1 && p.added.data) row.load(i, p.added, added);
+  store_dx<MORE>(p, u, added, row_at<MORE>(p.dx, row.at) + row.vector(i) * 16,
+                 row_at<MORE>(p.copy, row.at) + row.vector(i) * 16);
+}
+
+/* One row of a team; none where row is negative. */
+template <class T, int NV, bool LAYER, bool DBIAS, int MORE, int SUMS, int PANELS, bool CLUSTER>
+__device__ __forceinline__ void
+scaled_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums, int64_t row, int first, const float4 *gain,
+           int cells, ColumnCells<NV, vector_of<T>> &dweight, ColumnCells<NV, vector_of<T>> &dbias) {
+  const bool active = row >= 0;
+  const GuardSpec<float> spec = guard_of<LAYER, MORE>(p);
+  LeanRow<T, NV, MORE, RowSums<NV, SUMS, PANELS, CLUSTER>, SUMS> at = {
+      p, sums, place_of_row<MORE>(p.inner, active ? row : 0), first, gain, cells, active};
+  const RowFactors<float> f = scaled_factors<T>(spec, at, p.stats ? p.stats + (active ? row : 0) : nullptr);
   if (!active) return;
 #pragma unroll
   for (int i = 0; i < NV; i++) {
-    const int vector = first + i * team;
-    const bool here = vector < p.vectors;
-    float d[V], h[V], u[V];
-    unpack(x[i], h);
-    unpack(dy[i], d);
-    unpack(dy[i], u);
-    weigh<T, MORE>(p, u, gain + i * team, cells);
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      h[j] = fused(h[j], f.scale, -f.mean) * f.r;
-      u[j] *= f.u_scale;
-    }
-    add_dweight<T, MORE>(p, dweight.sum[i], dy[i], d, h);
-    if (DBIAS) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        dbias.sum[i][j] += d[j];
-    }
-    finish_dx<true, MORE>(p, u, h, f.c1, f.c2, f.out, vector * V);
-    if (MORE == 1 && here && p.added.data) load_vector<true, true>(x[i], row_at<MORE>(p.added, at) + vector * 16, V);
-    if (here) store_dx<MORE>(p, u, x[i], row_at<MORE>(p.dx, at) + vector * 16, row_at<MORE>(p.copy, at) + vector * 16);
+    finish_scaled<T, DBIAS, MORE>(p, spec, at, i, f, dweight, dbias);
+    asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
   }
 }
 

@@ -6,22 +6,23 @@
 #ifndef RMS_CUDA_LEAN_STEPS_CUH
 #define RMS_CUDA_LEAN_STEPS_CUH
 
+#include "guard.cuh"
 #include "lean_sums.cuh"
 
 namespace rms_cuda {
 
-/* What the scaled way knows of a row. */
-struct RowFactors {
-  float mean, r, scale, u_scale; /* h = (x*scale - mean)*r, u = dy*g*u_scale  */
-  float c1, c2, out;             /* dx = ((u - c1) - h*c2)*out */
-};
-
-__device__ __forceinline__ bool trusted(float r) {
-  return r >= 0x1p-120f && r <= 0x1p120f;
-}
-
-__device__ __forceinline__ bool trusted_dot(float sum) {
-  return fabsf(sum) >= 0x1p-80f && fabsf(sum) <= Range<float>::most();
+/* weight + offset of a vector; ones where there is none. */
+template <class T, int V> __device__ __forceinline__ void load_gain(const LeanBackward &p, int vector, float (&g)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    g[j] = 1;
+  if (!p.weight || vector >= p.vectors) return;
+  load_parameter<true, T>(g, p.weight, vector * V, V, p.weight_wide);
+  if (p.offset != 0) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      g[j] += p.offset;
+  }
 }
 
 /* Rounds of a team whose first row this is. */
@@ -131,7 +132,7 @@ __device__ __forceinline__ void keep_leading(const LeanBackward &p, float (&x)[V
   }
 }
 
-/* dx of a vector to memory, `offset` bytes into its row; `in` is what is added to it. */
+/* dx of a vector to memory; `in` is what is added to it. */
 template <int MORE, class T, int V>
 __device__ __forceinline__ void store_dx(const LeanBackward &p, float (&dx)[V], const Packed<T, V> &in, char *to,
                                          char *copy) {

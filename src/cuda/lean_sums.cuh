@@ -36,6 +36,42 @@ template <int NV, int V> struct ColumnSums {
   }
 };
 
+/* The same in shared memory, of rows that are not calm: cells of a thread, `pitch` apart. */
+template <int NV, int V> struct ColumnCells {
+  float4 *cells;
+  int pitch;
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < NV * (V / 4); i++)
+      cells[i * pitch] = make_float4(0, 0, 0, 0);
+  }
+  __device__ __forceinline__ void get(int i, float (&sum)[V]) const {
+#pragma unroll
+    for (int c = 0; c < V / 4; c++) {
+      const float4 s = cells[(i * (V / 4) + c) * pitch];
+      sum[4 * c] = s.x, sum[4 * c + 1] = s.y, sum[4 * c + 2] = s.z, sum[4 * c + 3] = s.w;
+    }
+  }
+  __device__ __forceinline__ void set(int i, const float (&sum)[V]) {
+#pragma unroll
+    for (int c = 0; c < V / 4; c++)
+      cells[(i * (V / 4) + c) * pitch] = make_float4(sum[4 * c], sum[4 * c + 1], sum[4 * c + 2], sum[4 * c + 3]);
+  }
+  /* To the sums of all rows, if there are any yet. */
+  __device__ __forceinline__ void flush(float4 *deep, bool add) {
+#pragma unroll
+    for (int i = 0; i < NV * (V / 4); i++) {
+      float4 s = cells[i * pitch];
+      if (add) {
+        const float4 old = deep[i * pitch];
+        s.x += old.x, s.y += old.y, s.z += old.z, s.w += old.w;
+      }
+      deep[i * pitch] = s;
+    }
+  }
+};
+
 /* Adds the teams of a block, whose cells are at all[.. + group*team + t], and writes the sums of `own` vectors. */
 template <int NV, int Q>
 __device__ __forceinline__ void write_columns(float *to, const float4 *all, int team, int teams, int own) {

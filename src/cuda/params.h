@@ -35,6 +35,11 @@ enum { FLAT = 32, DEEP = 13 };
 /* Rows that one f32 accumulator of dweight or dbias takes before it is added to f64 sums. */
 enum { BLOCK_ROWS = 48 };
 
+/* Bytes of an element of a checked type. */
+inline int64_t element_size(rms_dtype dtype) {
+  return dtype == RMS_F64 ? 8 : dtype == RMS_F32 ? 4 : 2;
+}
+
 /* A tensor of rows: data = NULL when absent. */
 struct Rows {
   char *data;
@@ -98,11 +103,10 @@ struct LeanForward {
   unsigned ahead;       /* blocks that ask for their rows before their turn */
 };
 
-/* What the second half of a backward needs to know of a segment. */
+/* What the second half of a backward needs to know of a segment: RowFactors in guard.cuh. */
 struct RowScalars {
-  double scale, u_scale; /* powers of two that x and u are multiplied by */
-  double mean, r;        /* of the scaled segment                        */
-  double c1, c2;         /* mean(u), mean(u*h) of the scaled u           */
+  double scale, mean, r, c1, c2;
+  int up, down;
 };
 
 struct BackwardJob {
@@ -132,18 +136,20 @@ struct LeanBackward {
   Rows dy, x, dx;
   const char *weight;
   const float *rstd, *mean;
-  float *partial; /* [dweight, dbias][share][width] */
+  float *partial;        /* [dweight, dbias][share][width] */
+  const rms_stat *stats; /* split form: the statistics that rstd and mean were made from */
   int64_t rows;
   double exact_eps;
   float eps, k, inverse_k, offset;
   int eps_limit;
-  int vectors; /* of a row */
+  int vectors; /* of a row               */
+  int stored;  /* of them in dx: all, or none where dx is not asked for */
   int team, cluster, shares, stages;
   int rounds; /* rows of the first team */
   int ahead;  /* rows of a team that are brought to L2 before the kernel before this one has ended */
   bool late;  /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_wide, want_dweight, want_dbias;
-  bool more;        /* any of what follows is not as usual */
+  int form;         /* of the kernel: MORE in lean_backward.cuh                  */
   Rows added, copy; /* added to dx; a second place for it              */
   Inner inner;
   int leading;        /* elements of a row in the statistic              */
@@ -159,7 +165,7 @@ struct FinishJob {
   int planes;   /* sums in the partial buffer: 1 or 2 */
   void *out[2]; /* of each plane                      */
   bool add[2];
-  rms_dtype type;
+  rms_dtype type[2];
   int columns; /* of a block, in vectors, and blocks that a row of columns takes: set by launch_finish */
   int64_t tiles;
 };
@@ -175,6 +181,10 @@ template <class T> cudaError_t launch_forward_of(const ForwardJob &job, const Gr
 /* With `clusters`: no launch, but the number of clusters that the device holds at once. */
 template <class T>
 cudaError_t launch_backward_of(const BackwardJob &job, const Grid &grid, cudaStream_t stream, int *clusters);
+/* rstd and mean (LayerNorm) of `segments` rows as a forward saves them, from their statistics. */
+cudaError_t launch_saved(const Layout &lay, const rms_stat *stats, int64_t segments, float *rstd, float *mean,
+                         cudaStream_t stream);
+cudaError_t launch_merge(bool layer, int64_t count, rms_stat *into, const rms_stat *from, cudaStream_t stream);
 cudaError_t launch_finish(const FinishJob &job, bool overlap, cudaStream_t stream);
 cudaError_t launch_plain_forward(const ForwardJob &job, const Grid &grid, cudaStream_t stream);
 cudaError_t launch_plain_rows(const BackwardJob &job, const Grid &grid, cudaStream_t stream);

@@ -6,6 +6,7 @@
 #define RMS_CUDA_PLAIN_CUH
 
 #include "forward.cuh"
+#include "guard.cuh"
 
 namespace rms_cuda {
 
@@ -227,86 +228,158 @@ __device__ __forceinline__ int64_t segment_of(const Layout &lay, const Place &at
   return (at.outer * lay.inner + at.inner) * lay.groups + at.group;
 }
 
-/* One vector of a segment: h of the scaled x, dy, and u = dy*g. */
-template <class T> struct Segment {
+/* A segment in memory, for the range guard: vectors v of its threads. */
+template <class T> struct SegmentRow {
   using R = real_of<T>;
   static constexpr int V = vector_of<T>;
+  const BackwardJob &job;
+  const Crew &crew;
   const char *x, *dy, *weight;
 
-  __device__ __forceinline__ Segment(const BackwardJob &job, const Place &at)
-      : x(segment_at(job.x, job.lay, at, job.x_wide ? 4 : (int)sizeof(T))),
-        dy(segment_at(job.dy, job.lay, at, (int)sizeof(T))),
-        weight(parameter_at(job.lay.weight, job.lay, at, job.lay.weight_wide ? 4 : (int)sizeof(T))) {}
+  __device__ __forceinline__ SegmentRow(const BackwardJob &of, const Crew &by, const Place &at)
+      : job(of), crew(by), x(segment_at(of.x, of.lay, at, of.x_wide ? 4 : (int)sizeof(T))),
+        dy(segment_at(of.dy, of.lay, at, (int)sizeof(T))),
+        weight(parameter_at(of.lay.weight, of.lay, at, of.lay.weight_wide ? 4 : (int)sizeof(T))) {}
 
-  __device__ __forceinline__ void load_u(const BackwardJob &job, int64_t j, int n, R (&d)[V], R (&u)[V]) const {
-    load_elements<T>(d, dy, j, n, false, job.aligned);
+  __device__ __forceinline__ int count(int64_t v) const {
+    return (int)(job.lay.width - v * V < V ? job.lay.width - v * V : V);
+  }
+  __device__ __forceinline__ unsigned mask(int64_t v) const {
+    return statistic_mask<V>(job.lay, v * V) & ((1u << count(v)) - 1);
+  }
+  __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
+    load_elements<T>(f, x, v * V, count(v), job.x_wide, job.aligned);
+  }
+  __device__ __forceinline__ void load_dy(int64_t v, R (&f)[V]) const {
+    load_elements<T>(f, dy, v * V, count(v), false, job.aligned);
+  }
+  __device__ __forceinline__ void load_g(int64_t v, R (&g)[V]) const {
     if (job.lay.weight) {
-      R g[V];
-      load_parameters<T>(g, weight, j, n, job.lay.weight_wide, job.aligned);
+      load_parameters<T>(g, weight, v * V, count(v), job.lay.weight_wide, job.aligned);
       add_offset(g, job.lay.offset);
-#pragma unroll
-      for (int i = 0; i < V; i++)
-        u[i] = d[i] * g[i];
     } else {
 #pragma unroll
-      for (int i = 0; i < V; i++)
-        u[i] = d[i];
+      for (int j = 0; j < V; j++)
+        g[j] = 1;
     }
-    if (job.lay.before) round_to<T>(u);
   }
-
-  __device__ __forceinline__ void load_h(const BackwardJob &job, int64_t j, int n, R scale, R mean, R r,
-                                         R (&h)[V]) const {
-    load_elements<T>(h, x, j, n, job.x_wide, job.aligned);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-      h[i] = fused(h[i], scale, -mean) * r;
+  template <class Op, class F> __device__ __forceinline__ R over(F of_vector) const {
+    return sum_over<Op, R>(crew, (job.lay.width + V - 1) / V, of_vector);
   }
 };
 
-/* Elements j.. of dx and dresidual_out, and (in h) what dy is multiplied by for dweight. */
-template <class T, int V, class R>
-__device__ __forceinline__ void plain_apply(const BackwardJob &job, const Place &at, int64_t j, int n,
-                                            const RowScalars &s, const R (&h)[V], R (&out)[V]) {
+template <class R> __device__ __forceinline__ GuardSpec<R> guard_of(const Layout &lay) {
+  return {lay.eps, (R)lay.k, lay.eps_limit, lay.layer, lay.eps_outside, lay.before};
+}
+
+/* Vector v of dx and dresidual_out; in d and h what dweight is made of. */
+template <class T>
+__device__ __forceinline__ void plain_apply(const BackwardJob &job, const SegmentRow<T> &row, const Place &at,
+                                            int64_t v, const GuardSpec<real_of<T>> &spec,
+                                            const RowFactors<real_of<T>> &f, real_of<T> (&d)[vector_of<T>],
+                                            real_of<T> (&h)[vector_of<T>]) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
   const Layout &lay = job.lay;
-  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size;
-  const unsigned mask = statistic_mask<V>(lay, j);
-  const R r = quotient((R)s.r * (R)s.scale, (R)s.u_scale);
+  const int size = (int)sizeof(T), residual_size = lay.residual_wide ? 4 : size, n = row.count(v);
+  const int64_t j = v * V;
+  R out[V], g[V];
+  row.load_dy(v, d);
+  row.load_x(v, h);
+  gradient_h(h, f.scale, f.mean, f.r);
+  if (!job.dx.data && !job.dresidual_out.data) return;
+  row.load_g(v, g);
 #pragma unroll
   for (int i = 0; i < V; i++)
-    out[i] = fused(-h[i], mask >> i & 1 ? (R)s.c2 : (R)0, out[i] * (R)s.u_scale - (R)s.c1) * r;
+    out[i] = d[i];
+  if (f.up == 0 && f.down == 0) {
+    gradient_u<false, T>(spec, out, g, 0);
+    gradient_dx<false>(f, out, h, row.mask(v));
+  } else {
+    gradient_u<true, T>(spec, out, g, f.up);
+    gradient_dx<true>(f, out, h, row.mask(v));
+  }
   if (job.dresidual.data) {
-    R d[V];
-    load_elements<T>(d, segment_at(job.dresidual, lay, at, residual_size), j, n, lay.residual_wide, job.aligned);
+    R more[V];
+    load_elements<T>(more, segment_at(job.dresidual, lay, at, residual_size), j, n, lay.residual_wide, job.aligned);
 #pragma unroll
     for (int i = 0; i < V; i++)
-      out[i] += d[i];
+      out[i] += more[i];
   }
   if (job.add_to_dx) {
-    R d[V];
-    load_elements<T>(d, segment_at(job.dx, lay, at, size), j, n, false, job.aligned);
+    R more[V];
+    load_elements<T>(more, segment_at(job.dx, lay, at, size), j, n, false, job.aligned);
 #pragma unroll
     for (int i = 0; i < V; i++)
-      out[i] += d[i];
+      out[i] += more[i];
   }
   if (job.dresidual_out.data)
     store_elements<T>(segment_at(job.dresidual_out, lay, at, residual_size), j, out, n, lay.residual_wide, job.aligned);
   if (job.dx.data) store_elements<T>(segment_at(job.dx, lay, at, size), j, out, n, false, job.aligned);
 }
 
-template <class R> __device__ __forceinline__ bool plain_dot_in_range(R sum) {
-  R low = sizeof(R) == 4 ? (R)0x1p-80f : (R)0x1p-700;
-  return magnitude(sum) >= low && magnitude(sum) <= Range<R>::most();
+/* ---- the split form ---- */
+
+/* The public sums of a row, from those of its statistic and its u*2^up, and back. RMSNorm of f32, bf16 and f16 data
+ * divides the sum of u*h by r: multiplied by it again it rounds back to the same number. */
+template <class R>
+__device__ __forceinline__ rms_grad_sum export_sums(const GuardSpec<R> &spec, const Statistic<R> &st, int up,
+                                                    const GradientSums<R> &sums) {
+  rms_grad_sum out = {times_power((double)sums.dot, -up), times_power((double)sums.u, -up)};
+  if (spec.layer) return out;
+  const double r = sums_x(spec) ? (double)st.scale : (double)st.r * (double)st.scale;
+  out.ux = r != 0 ? out.ux / r : 0;
+  out.u = 0;
+  return out;
 }
 
-template <class R> __device__ __forceinline__ bool plain_usable(R r) {
-  R limit = sizeof(R) == 4 ? (R)0x1p120f : (R)0x1p1000;
-  return r >= 1 / limit && r <= limit;
+template <class R>
+__device__ __forceinline__ GradientSums<R> import_sums(const GuardSpec<R> &spec, const Statistic<R> &st, int up,
+                                                       const rms_grad_sum &in) {
+  double dot = in.ux;
+  if (!spec.layer) dot *= sums_x(spec) ? (double)st.scale : (double)st.r * (double)st.scale;
+  return {(R)times_power(dot, up), (R)times_power(in.u, up)};
 }
 
-/* First half: the sums of one segment per block, or per team of lanes. With dx or dresidual_out asked for here (no
- * column sums) the second half follows at once; otherwise the scalars are kept for it, or the public sums are written.
- */
+/* The factors of a segment. calm: whether the local sums are; of a split backward's second half (sums_in) those of all
+ * shards have to be too. */
+template <class T>
+__device__ __forceinline__ RowFactors<real_of<T>> plain_factors(const BackwardJob &job, const Crew &crew,
+                                                                SegmentRow<T> &row, int64_t segment, bool write) {
+  using R = real_of<T>;
+  const Layout &lay = job.lay;
+  const GuardSpec<R> spec = guard_of<R>(lay);
+  const rms_stat *stats = job.stats_in ? job.stats_in + segment : nullptr;
+  const R k = stats ? (R)stats->count : spec.k;
+  Statistic<R> st = {0, 0, 0, 0, 1};
+  if (stats) {
+    st = given_statistic<R>(spec, *stats);
+  } else if (job.rstd && !lay.eps_outside) {
+    st.r = static_cast<const R *>(job.rstd)[segment];
+    if (job.mean) st.mean = static_cast<const R *>(job.mean)[segment];
+  } else {
+    st = row_statistic<false>(spec, row);
+  }
+  GradientSums<R> sums = row_sums<false, T>(spec, row, st, 0);
+  bool good = calm(spec, st.r, sums);
+  if (job.sums_in && good) {
+    sums = import_sums(spec, st, 0, job.sums_in[segment]);
+    good = calm(spec, st.r, sums);
+  }
+  int up = 0;
+  if (crew.lanes < 32 ? __any_sync(whole_warp, !good) != 0 : !good) {
+    const Statistic<R> scaled = stats ? import_statistic<R>(spec, *stats) : row_statistic<true>(spec, row);
+    const int exponent = row_exponent<T>(spec, row);
+    GradientSums<R> scaled_sums = row_sums<true, T>(spec, row, scaled, exponent);
+    if (job.sums_in) scaled_sums = import_sums(spec, scaled, exponent, job.sums_in[segment]);
+    if (!good) st = scaled, sums = scaled_sums, up = exponent;
+  }
+  if (job.sums_out && write) job.sums_out[segment] = export_sums(spec, st, up, sums);
+  return factors_of(spec, st, up, sums, k);
+}
+
+/* First half: the sums of one segment per block, or per team of lanes. Where no column sums are asked for the second
+ * half follows at once; otherwise its factors are kept for it. Or the public sums are written. */
 template <class T>
 __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_kernel(const __grid_constant__ BackwardJob job) {
   using R = real_of<T>;
@@ -320,94 +393,21 @@ __global__ void __launch_bounds__(PLAIN_TEAM, 1) plain_rows_kernel(const __grid_
   if (!active) unit = 0;
   const int64_t slice = unit / job.count, row = job.first + (unit - slice * job.count);
   const Place at = place_in_slice(job, slice, row);
-  const int64_t segment = segment_of(lay, at), vectors = (lay.width + V - 1) / V;
-  const Segment<T> seg(job, at);
-  auto count = [&](int64_t v) -> int { return (int)(lay.width - v * V < V ? lay.width - v * V : V); };
-
-  Statistic<R> st = {0, 0, 0, 0, 1};
-  bool again = true;
-  if (job.stats_in) {
-    st = import_statistic<R>(lay, job.stats_in[segment]);
-    again = false;
-  } else if (job.rstd && !lay.eps_outside) {
-    st.r = static_cast<const R *>(job.rstd)[segment];
-    if (job.mean) st.mean = static_cast<const R *>(job.mean)[segment];
-    again = !plain_usable(st.r);
-  }
-  if (crew.lanes < 32 ? __any_sync(whole_warp, again) != 0 : again) {
-    Statistic<R> fresh = plain_statistic<T>(
-        lay, crew, [&](int64_t j, int n, R(&x)[V]) { load_elements<T>(x, seg.x, j, n, job.x_wide, job.aligned); });
-    if (again) st = fresh;
-  }
-
-  R u_scale = 1, uh, su = 0;
-#pragma unroll 1
-  for (bool scaled = false;; scaled = true) {
-    auto dot = [&](bool with_h) -> R {
-      return sum_over<Add, R>(crew, vectors, [&](int64_t v) -> R {
-        R d[V], u[V], h[V], s = 0;
-        int n = count(v);
-        seg.load_u(job, v * V, n, d, u);
-        if (with_h) seg.load_h(job, v * V, n, st.scale, st.mean, st.r, h);
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          R w = u[j] * u_scale;
-          s = with_h ? (j < n ? fused(w, h[j], s) : s) : s + w;
-        }
-        return s;
-      });
-    };
-    uh = dot(true);
-    if (lay.layer) su = dot(false);
-    bool dot_again = !plain_dot_in_range(uh) || (lay.layer && !plain_dot_in_range(su));
-    if (scaled || !(crew.lanes < 32 ? __any_sync(whole_warp, dot_again) != 0 : dot_again)) break;
-    R largest = sum_over<Max, R>(crew, vectors, [&](int64_t v) -> R {
-      R d[V], u[V], most = 0;
-      seg.load_u(job, v * V, count(v), d, u);
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        most = Max::of(most, j < count(v) ? size_for_scale(u[j]) : (R)0);
-      return most;
-    });
-    if (dot_again) u_scale = scale_for(largest, Range<R>::highest);
-  }
-  if (job.sums_out) {
-    /* RMS: the sum of u*x is that of u*h over r; multiplied by r again it rounds back to the same number. */
-    double r = (double)st.r * (double)st.scale, up = 1 / (double)u_scale;
-    rms_grad_sum sums = {(double)uh * up, (double)su * up};
-    if (!lay.layer) sums.ux = r != 0 ? sums.ux / r : 0;
-    if (active && crew.lane == 0 && crew.warp == 0) job.sums_out[segment] = sums;
-    return;
-  }
-  RowScalars s = {st.scale, u_scale, st.mean, st.r, quotient(su, (R)lay.k), quotient(uh, (R)lay.k)};
-  if (lay.eps_outside) s.c2 *= outside_factor(st);
+  const bool leader = active && crew.lane == 0 && crew.warp == 0;
+  SegmentRow<T> seg(job, crew, at);
+  const RowFactors<R> f = plain_factors(job, crew, seg, segment_of(lay, at), leader);
+  if (job.sums_out) return;
   if (job.scalars) {
-    if (active && crew.lane == 0 && crew.warp == 0) job.scalars[unit] = s;
+    if (leader) job.scalars[unit] = {f.scale, f.mean, f.r, f.c1, f.c2, f.up, f.down};
     return;
   }
   if (!active) return;
+  const GuardSpec<R> spec = guard_of<R>(lay);
+  const int64_t vectors = (lay.width + V - 1) / V;
   for (int64_t v = (int64_t)crew.warp * crew.lanes + crew.lane; v < vectors; v += (int64_t)crew.warps * crew.lanes) {
-    R d[V], u[V], h[V];
-    seg.load_u(job, v * V, count(v), d, u);
-    seg.load_h(job, v * V, count(v), st.scale, st.mean, st.r, h);
-    plain_apply<T>(job, at, v * V, count(v), s, h, u);
+    R d[V], h[V];
+    plain_apply(job, seg, at, v, spec, f, d, h);
   }
-}
-
-/* The scalars of a segment from the reduced statistics and sums of a sharded row. */
-template <class R>
-__device__ __forceinline__ RowScalars import_sums(const Layout &lay, const rms_stat &stat, rms_grad_sum sums) {
-  Statistic<R> st = import_statistic<R>(lay, stat);
-  if (!lay.layer) sums.ux *= (double)st.r * (double)st.scale;
-  double most = fmax(fabs(sums.ux), lay.layer ? fabs(sums.u) : 0.0);
-  R u_scale = 1;
-  if (!plain_dot_in_range((R)sums.ux) || (lay.layer && !plain_dot_in_range((R)sums.u)))
-    u_scale = most > 0 && most <= Range<double>::most() ? power_of_two(-exponent_of(most), (R)0) : (R)1;
-  R k = (R)stat.count;
-  RowScalars s = {
-      st.scale, u_scale, st.mean, st.r, quotient((R)(sums.u * u_scale), k), quotient((R)(sums.ux * u_scale), k)};
-  if (lay.eps_outside) s.c2 *= outside_factor(st);
-  return s;
 }
 
 /* Second half: a thread has one vector of columns and walks the rows of its block of rows. */
@@ -421,28 +421,29 @@ __global__ void __launch_bounds__(128, 1) plain_columns_kernel(const __grid_cons
                 slice = rest / job.shares;
   const int64_t v = tile * blockDim.x + threadIdx.x, j = v * V;
   if (v >= vectors) return;
+  const Crew alone = {1, 1, 0, 0, nullptr};
+  const GuardSpec<R> spec = guard_of<R>(lay);
   const int n = (int)(lay.width - j < V ? lay.width - j : V);
   R dweight[V] = {}, dbias[V] = {};
   double dweight_total[V] = {}, dbias_total[V] = {};
   int in_block = 0;
   for (int64_t i = share; i < job.count; i += job.shares) {
     const Place at = place_in_slice(job, slice, job.first + i);
-    const int64_t segment = segment_of(lay, at);
-    RowScalars s = job.scalars ? job.scalars[slice * job.count + i]
-                               : import_sums<R>(lay, job.stats_in[segment], job.sums_in[segment]);
-    const Segment<T> seg(job, at);
-    R d[V], u[V], h[V];
-    seg.load_u(job, j, n, d, u);
-    seg.load_h(job, j, n, (R)s.scale, (R)s.mean, (R)s.r, h);
-    plain_apply<T>(job, at, j, n, s, h, u);
+    const RowScalars s = job.scalars[slice * job.count + i];
+    const RowFactors<R> f = {(R)s.scale, (R)s.mean, (R)s.r, s.up, (R)s.c1, (R)s.c2, s.down};
+    const SegmentRow<T> seg(job, alone, at);
+    R d[V], h[V];
+    plain_apply(job, seg, at, v, spec, f, d, h);
     if (lay.before) round_to<T>(h);
+    if (job.round_product) {
 #pragma unroll
-    for (int c = 0; c < V; c++)
-      u[c] = d[c] * h[c];
-    if (job.round_product) round_to<T>(u);
+      for (int c = 0; c < V; c++)
+        h[c] *= d[c];
+      round_to<T>(h);
+    }
 #pragma unroll
     for (int c = 0; c < V; c++) {
-      dweight[c] = job.round_product ? dweight[c] + u[c] : fused(d[c], h[c], dweight[c]);
+      dweight[c] = job.round_product ? dweight[c] + h[c] : fused(d[c], h[c], dweight[c]);
       dbias[c] += d[c];
     }
     if (++in_block == BLOCK_ROWS || i + job.shares >= job.count) {
@@ -454,7 +455,6 @@ __global__ void __launch_bounds__(128, 1) plain_columns_kernel(const __grid_cons
       in_block = 0;
     }
   }
-  if (!job.partial) return;
   double *to = static_cast<double *>(job.partial) + (slice * job.shares + share) * lay.width + j;
   const int64_t plane = job.want_dweight ? job.slices * job.shares * lay.width : 0;
 #pragma unroll

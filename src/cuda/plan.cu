@@ -1,24 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan.h"
-#include <cuda_runtime.h>
 
 namespace rms_cuda {
-
-bool query_device(Device *device) {
-  int id, major = 0, minor = 0;
-  if (cudaGetDevice(&id) != cudaSuccess ||
-      cudaDeviceGetAttribute(&device->multiprocessors, cudaDevAttrMultiProcessorCount, id) != cudaSuccess ||
-      cudaDeviceGetAttribute(&device->shared_per_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, id) !=
-          cudaSuccess ||
-      cudaDeviceGetAttribute(&device->shared_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, id) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  device->clusters = major >= 9 && RMS_CUDA_HOPPER;
-  return major >= 8;
-}
 
 static int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -32,16 +15,17 @@ static int power_above(int64_t n) {
 }
 
 int64_t vectors_of(const Layout &lay) {
-  return divide_up(lay.width, 16 / (int64_t)rms_dtype_size(lay.dtype));
+  return divide_up(lay.width, 16 / element_size(lay.dtype));
 }
 
 /* A block, or a cluster of blocks, of whole warps with per_thread vectors each. */
 static void plan_blocks(const Device &device, int64_t vectors, int most, Plan *plan) {
-  int64_t capacity = (int64_t)most * plan->per_thread;
-  plan->cluster =
-      power_above(divide_up(vectors, capacity) <= MAX_CLUSTER ? divide_up(vectors, capacity) : MAX_CLUSTER + 1);
+  const int64_t capacity = (int64_t)most * plan->per_thread;
+  plan->tuned = vectors <= capacity * MAX_CLUSTER;
+  if (!plan->tuned) return;
+  plan->cluster = power_above(divide_up(vectors, capacity));
   plan->team = plan->threads = (int)(divide_up(divide_up(vectors, plan->cluster * plan->per_thread), 32) * 32);
-  plan->tuned = plan->cluster == 1 || (plan->cluster <= MAX_CLUSTER && device.clusters);
+  plan->tuned = plan->cluster == 1 || device.clusters;
 }
 
 Plan plan_forward(const Device &device, const Layout &lay) {
@@ -99,7 +83,7 @@ LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t r
 Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {
   const int64_t vectors = vectors_of(lay);
   Plan plan = {false, BACKWARD_VECTORS, 1, 1, 256};
-  if (lay.dtype == RMS_F64 || lay.indices) return plan;
+  if (lay.dtype == RMS_F64 || lay.indices || lay.k == 0) return plan;
   plan.tuned = true;
   if (vectors <= 32)
     plan.team = power_above(divide_up(vectors, plan.per_thread));
@@ -130,7 +114,7 @@ static int threads_per_multiprocessor(bool wide) {
 }
 
 static size_t shared_bytes(const Plan &plan, const Layout &lay, bool wide, bool dresidual, int stages) {
-  const int v = 16 / (int)rms_dtype_size(lay.dtype), cells_x = wide ? v * 4 / 16 : 1, cells_g = v / 4;
+  const int v = 16 / (int)element_size(lay.dtype), cells_x = wide ? v * 4 / 16 : 1, cells_g = v / 4;
   const size_t cells = (size_t)plan.per_thread * (size_t)(cells_x + 1 + (dresidual ? cells_x : 0));
   const size_t ring = cells * (size_t)stages * 16, gains = (size_t)(plan.per_thread * cells_g) * 16;
   size_t bytes = (ring + gains) * (size_t)plan.threads;

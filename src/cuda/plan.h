@@ -4,18 +4,10 @@
 #ifndef RMS_CUDA_PLAN_H
 #define RMS_CUDA_PLAN_H
 
+#include "device.h"
 #include "params.h"
 
 namespace rms_cuda {
-
-struct Device {
-  int multiprocessors;
-  int shared_per_multiprocessor, shared_per_block;
-  bool clusters; /* sm_90 and later */
-};
-
-/* False without a usable device. */
-bool query_device(Device *device);
 
 /* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
 bool has_rings(const Device &device);

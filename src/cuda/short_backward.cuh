@@ -29,17 +29,7 @@ template <class T, int MORE> struct Gains {
 
   __device__ __forceinline__ void set(const LeanBackward &p, int first) {
     float w[V];
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      w[j] = 1;
-    if (p.weight && first < p.vectors) {
-      load_parameter<true, T>(w, p.weight, first * V, V, p.weight_wide);
-      if (p.offset != 0) {
-#pragma unroll
-        for (int j = 0; j < V; j++)
-          w[j] += p.offset;
-      }
-    }
+    load_gain<T>(p, first, w);
     if (MORE) {
       if (threadIdx.x < (unsigned)p.team) {
 #pragma unroll
@@ -65,108 +55,61 @@ template <class T, int MORE> struct Gains {
   }
 };
 
-/* One row of each team of the warp, scaled where it has to be. */
+/* A row of a few lanes, in memory. */
+template <class T, int MORE> struct LanesRow {
+  static constexpr int V = vector_of<T>;
+  const LeanBackward &p;
+  RowPlace at;
+  int first; /* vector of this lane */
+  bool active;
+
+  __device__ __forceinline__ int vector(int) const { return first; }
+  __device__ __forceinline__ unsigned mask(int) const { return counted_mask<T, MORE>(p, first); }
+  __device__ __forceinline__ void load(int, const Rows &rows, Packed<T, V> &v) const {
+    clear(v);
+    if (active && first < p.vectors) load_vector<true, true>(v, row_at<MORE>(rows, at) + first * 16, V);
+  }
+  __device__ __forceinline__ void load_x(int i, float (&x)[V]) const {
+    Packed<T, V> v;
+    load(i, p.x, v);
+    unpack(v, x);
+  }
+  __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const {
+    Packed<T, V> v;
+    load(i, p.dy, v);
+    unpack(v, dy);
+  }
+  __device__ __forceinline__ void load_g(int, float (&g)[V]) const { load_gain<T>(p, first, g); }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[1] = {of_vector(0)};
+    over_lanes<Op>(v, p.team);
+    return v[0];
+  }
+};
+
+/* One row of each team of the warp, scaled where it is not calm: the others only keep it company, and have the bits of
+ * the usual way. */
 template <class T, bool LAYER, bool DBIAS, int MORE>
-__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first, const Gains<T, MORE> &gains,
-                                             ColumnSums<1, vector_of<T>> &dweight, ColumnSums<1, vector_of<T>> &dbias) {
-  constexpr int V = vector_of<T>;
-  const bool active = row < p.rows, here = active && first < p.vectors;
-  RowFactors f = {0, 1, 1, 1, 0, 0, 0};
-  const RowPlace at = place_of_row<MORE>(p.inner, active ? row : 0);
-  Packed<T, V> x[1], dy[1];
-  clear(x[0]), clear(dy[0]);
-  if (here) {
-    load_vector<true, true>(x[0], row_at<MORE>(p.x, at) + first * 16, V);
-    load_vector<true, true>(dy[0], row_at<MORE>(p.dy, at) + first * 16, V);
+__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first,
+                                             ColumnCells<1, vector_of<T>> &dweight,
+                                             ColumnCells<1, vector_of<T>> &dbias) {
+  const bool active = row < p.rows;
+  const GuardSpec<float> spec = guard_of<LAYER, MORE>(p);
+  LanesRow<T, MORE> at = {p, place_of_row<MORE>(p.inner, active ? row : 0), first, active};
+  Statistic<float> own = {0, 0, 0, 1, 1};
+  if (MORE == 1 && !p.rstd) {
+    own = row_statistic<false>(spec, at);
+  } else if (active) {
+    own.r = p.rstd[row];
+    if (LAYER) own.mean = p.mean[row];
   }
-  if (active) {
-    f.r = MORE == 1 && !p.rstd ? 0.0f : p.rstd[row];
-    if (LAYER && (MORE != 1 || p.mean)) f.mean = p.mean[row];
-  }
-  auto total = [&](float a) -> float {
-    float v[1] = {a};
-    over_lanes<Add>(v, p.team);
-    return v[0];
-  };
-  auto largest = [&](const float(&of)[V]) -> float {
-    float v[1] = {0};
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      v[0] = Max::of(v[0], size_for_scale(of[j]));
-    over_lanes<Max>(v, p.team);
-    return v[0];
-  };
-  /* u before it is scaled, and h. */
-  auto take_u = [&](float(&u)[V], float(&h)[V]) -> void {
-    unpack(x[0], h);
-    unpack(dy[0], u);
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      h[j] = fused(h[j], f.scale, -f.mean) * f.r;
-    gains.weigh(p, u);
-  };
-  Statistic<float> st = {0, 0, 0, 0, 1};
-#pragma unroll 1
-  for (bool again = false;; again = true) {
-    float a = 0, b = 0, e[V];
-    unpack(x[0], e);
-    keep_leading<MORE>(p, e, first * V);
-    const float scale = scale_for(largest(e), p.eps_limit);
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      b += e[j] * st.scale;
-    st.mean = LAYER ? quotient(total(b), p.k) : 0.0f;
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      float d = fused(e[j], st.scale, -st.mean);
-      a = fused(d, d, a);
-    }
-    st.sum = total(first < p.vectors ? a : 0.0f);
-    keep_packed(x);
-    if (again) break;
-    if (!in_range(st.sum)) st.scale = scale;
-  }
-  if (!trusted(f.r)) {
-    float eps = st.scale == 1.0f ? p.eps : (float)(p.exact_eps * (double)st.scale * (double)st.scale);
-    float root = square_root(quotient(st.sum, p.k) + eps);
-    f.mean = st.mean, f.scale = st.scale, f.r = root == 0 ? 0.0f : quotient(1.0f, root);
-  }
-  float2 sum;
-#pragma unroll 1
-  for (bool again = false;; again = true) {
-    float a = 0, b = 0, u[V], h[V];
-    take_u(u, h);
-    const float scale = scale_for(largest(u), Range<float>::highest);
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      u[j] *= f.u_scale;
-      a = fused(u[j], h[j], a);
-      b += u[j];
-    }
-    sum = make_float2(total(a), total(b));
-    keep_packed(x), keep_packed(dy);
-    if (again) break;
-    if (!trusted_dot(sum.x) || (LAYER && !trusted_dot(sum.y))) f.u_scale = scale;
-  }
-  f.c2 = quotient(sum.x, p.k);
-  f.c1 = LAYER ? quotient(sum.y, p.k) : 0.0f;
-  f.out = quotient(f.r * f.scale, f.u_scale);
-  float u[V], h[V], d[V];
-  take_u(u, h);
-  unpack(dy[0], d);
-  add_dweight<T, MORE>(p, dweight.sum[0], dy[0], d, h);
-#pragma unroll
-  for (int j = 0; j < V; j++) {
-    if (DBIAS) dbias.sum[0][j] += d[j];
-    u[j] *= f.u_scale;
-  }
-  finish_dx<true, MORE>(p, u, h, f.c1, f.c2, f.out, first * V);
-  if (!here) return;
-  if (MORE == 1 && p.added.data) load_vector<true, true>(x[0], row_at<MORE>(p.added, at) + first * 16, V);
-  store_dx<MORE>(p, u, x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
+  const GradientSums<float> sums = row_sums<false, T>(spec, at, own, 0);
+  RowFactors<float> f = scaled_factors<T>(spec, at, p.stats ? p.stats + (active ? row : 0) : nullptr);
+  if (calm(spec, own.r, sums)) f = factors_of(spec, own, 0, sums, spec.k);
+  finish_scaled<T, DBIAS, MORE>(p, spec, at, 0, f, dweight, dbias);
 }
 
-/* The statistic of a row that was not saved; r = 0 where the row has to be scaled for it. */
+/* The statistic of a row that was not saved. Where its sum is out of range, r is not calm, or eps outweighs the sum. */
 template <bool LAYER, int V>
 __device__ __forceinline__ void measure_lanes(const LeanBackward &p, const float (&x)[V], int first, float &r,
                                               float &mean) {
@@ -191,7 +134,7 @@ __device__ __forceinline__ void measure_lanes(const LeanBackward &p, const float
   }
   if (first >= p.vectors) a[0] = 0;
   over_lanes<Add>(a, p.team);
-  r = in_range(a[0]) ? quotient(1.0f, square_root(quotient(a[0], p.k) + p.eps)) : 0.0f;
+  r = quotient(1.0f, square_root(quotient(a[0], p.k) + p.eps));
 }
 
 /* The saved statistic of a row. */
@@ -225,23 +168,17 @@ template <class T, int MORE> struct Piece {
 };
 
 /* The sums of a block: of the lanes of a warp that have the same columns, then of its warps. */
-template <int V>
-__device__ __forceinline__ void write_lanes(float *to, ColumnSums<1, V> &sums, float4 *cells, bool flushed, int team,
-                                            int vectors) {
+template <int V> __device__ __forceinline__ void write_lanes(float *to, float4 *cells, int team, int vectors) {
   const int lane = (int)threadIdx.x & 31;
-  sums.flush(cells + threadIdx.x, SHORT_THREADS, flushed);
-#pragma unroll
-  for (int c = 0; c < V / 4; c++) {
-    const float4 s = cells[c * SHORT_THREADS + threadIdx.x];
-    sums.sum[0][4 * c] = s.x, sums.sum[0][4 * c + 1] = s.y, sums.sum[0][4 * c + 2] = s.z, sums.sum[0][4 * c + 3] = s.w;
-  }
+  float sum[V];
+  ColumnCells<1, V>{cells + threadIdx.x, SHORT_THREADS}.get(0, sum);
   __syncthreads();
 #pragma unroll
   for (int j = 0; j < V; j++)
 #pragma unroll
     for (int o = 16; o >= 1; o /= 2)
-      if (o >= team) sums.sum[0][j] += __shfl_xor_sync(whole_warp, sums.sum[0][j], o);
-  if (lane < team) sums.flush(cells + (int)threadIdx.x / 32 * team + lane, SHORT_THREADS, false);
+      if (o >= team) sum[j] += __shfl_xor_sync(whole_warp, sum[j], o);
+  if (lane < team) ColumnCells<1, V>{cells + (int)threadIdx.x / 32 * team + lane, SHORT_THREADS}.set(0, sum);
   __syncthreads();
   write_columns<1, V / 4>(to, cells, team, SHORT_THREADS / 32, vectors);
 }
@@ -254,7 +191,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
     short_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4;
   __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * SHORT_THREADS];
-  __shared__ unsigned odd[SHORT_THREADS / 32][DEEP]; /* turns of a warp with rows out of range: they come last */
+  __shared__ unsigned odd[SHORT_THREADS / 32][DEEP]; /* turns of a warp with rows that are not calm: they come last */
   const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
   const int64_t stride = (int64_t)p.shares * teams;
   float4 *deep = cells + threadIdx.x;
@@ -316,7 +253,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
     if (MORE) keep_packed(now.x);
     over_lanes<Add>(a, p.team);
     if (LAYER) over_lanes<Add>(b, p.team);
-    const bool good = row >= p.rows || (trusted(saved.r) && trusted_dot(a[0]) && (!LAYER || trusted_dot(b[0])));
+    const bool good = row >= p.rows || (calm_r(saved.r) && calm_sum(a[0]) && (!LAYER || calm_sum(b[0])));
     if (__builtin_expect(__all_sync(whole_warp, good), 1)) {
       const float c2 = divided(a[0], p.k, p.inverse_k), c1 = LAYER ? divided(b[0], p.k, p.inverse_k) : 0.0f;
       float d[V];
@@ -334,7 +271,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
           dbias.sum[0][j] += d[j];
       }
       finish_dx<LAYER, MORE>(p, u, h, c1, c2, saved.r, first * V);
-      if (first < p.vectors && row < p.rows) {
+      if (first < p.stored && row < p.rows) {
         const RowPlace at = place_of_row<MORE>(p.inner, row);
         if (MORE == 1 && p.added.data) load_vector<true, true>(now.x[0], row_at<MORE>(p.added, at) + first * 16, V);
         store_dx<MORE>(p, u, now.x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
@@ -347,29 +284,37 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
       if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turn >= FLAT);
     }
   }
-  bool flushed = turns >= FLAT;
+  if (turns % FLAT != 0 || turns <= 0) {
+    dweight.flush(deep, SHORT_THREADS, turns > FLAT);
+    if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turns > FLAT);
+  }
   __syncwarp();
+  /* column sums of rows that are not calm lie in the lane's own cells of the ring: nothing is on its way any more */
+  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * SHORT_STAGES, "the column sums of a lane fit its ring");
+  float4 *const spare = reinterpret_cast<float4 *>(ring);
+  ColumnCells<1, V> dweight_cells = {spare, SHORT_THREADS}, dbias_cells = {spare + Q * SHORT_THREADS, SHORT_THREADS};
 #pragma unroll 1
   for (int block = 0; block * FLAT < turns; block++) {
     unsigned odd_turns = odd[threadIdx.x / 32][block];
     if (__builtin_expect(odd_turns == 0, 1)) continue;
-    dweight.flush(deep, SHORT_THREADS, flushed);
-    if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, flushed);
-    flushed = true;
+    dweight_cells.clear();
+    if (DBIAS) dbias_cells.clear();
 #pragma unroll 1
     for (; odd_turns != 0; odd_turns &= odd_turns - 1)
       scaled_lanes<T, LAYER, DBIAS, MORE>(p,
                                           (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team +
                                               (block * FLAT + __ffs((int)odd_turns) - 1) * stride,
-                                          first, gains, dweight, dbias);
+                                          first, dweight_cells, dbias_cells);
+    dweight_cells.flush(deep, true);
+    if (DBIAS) dbias_cells.flush(deep + Q * SHORT_THREADS, true);
   }
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + blockIdx.x * width;
   if (p.want_dweight) {
-    write_lanes(to, dweight, cells, flushed, p.team, p.vectors);
+    write_lanes<V>(to, cells, p.team, p.vectors);
     to += p.shares * width;
   }
-  if (DBIAS && p.want_dbias) write_lanes(to, dbias, cells + Q * SHORT_THREADS, flushed, p.team, p.vectors);
+  if (DBIAS && p.want_dbias) write_lanes<V>(to, cells + Q * SHORT_THREADS, p.team, p.vectors);
 }
 
 } // namespace rms_cuda

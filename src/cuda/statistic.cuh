@@ -86,15 +86,15 @@ template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) 
   return power_of_two(e > limit ? limit : e, largest);
 }
 
-/* r from the sum of squares of the scaled segment. */
-template <class R> __device__ __forceinline__ void finish(const Layout &lay, Statistic<R> &st, R k) {
-  R ms = quotient(st.sum, k), eps = (R)lay.eps, root;
+/* r from the sum of squares of the scaled segment. Spec says what eps is and where it stands. */
+template <class Spec, class R> __device__ __forceinline__ void finish(const Spec &spec, Statistic<R> &st, R k) {
+  R ms = quotient(st.sum, k), eps = (R)spec.eps, root;
   st.rms = 0;
-  if (!lay.eps_outside) {
-    if (st.scale != (R)1) eps = (R)(lay.eps * (double)st.scale * (double)st.scale);
+  if (!spec.eps_outside) {
+    if (st.scale != (R)1) eps = (R)(spec.eps * (double)st.scale * (double)st.scale);
     root = square_root(ms + eps);
   } else {
-    if (st.scale != (R)1) eps = (R)(lay.eps * (double)st.scale);
+    if (st.scale != (R)1) eps = (R)(spec.eps * (double)st.scale);
     st.rms = square_root(ms);
     root = st.rms + eps;
   }
@@ -115,16 +115,29 @@ template <class R> __device__ __forceinline__ rms_stat export_statistic(const La
   return out;
 }
 
-template <class R> __device__ __forceinline__ Statistic<R> import_statistic(const Layout &lay, const rms_stat &in) {
+template <class R, class Spec>
+__device__ __forceinline__ Statistic<R> import_statistic(const Spec &spec, const rms_stat &in) {
   Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1};
   if (!in_range(st.sum) && in.m2 > 0 && in.m2 <= Range<double>::most()) {
     int e = -(exponent_of(in.m2 / in.count) / 2);
-    double up = power_of_two(e > lay.eps_limit ? lay.eps_limit : e, (R)0);
+    double up = power_of_two(e > spec.eps_limit ? spec.eps_limit : e, (R)0);
     st.scale = (R)up;
     st.sum = (R)(in.m2 * up * up);
     st.mean = (R)(in.mean * up);
   }
-  finish(lay, st, (R)in.count);
+  finish(spec, st, (R)in.count);
+  return st;
+}
+
+/* The same in true units, as a forward saves it. rms is right where the scale was one, r calm only where it is right.
+ */
+template <class R, class Spec>
+__device__ __forceinline__ Statistic<R> given_statistic(const Spec &spec, const rms_stat &in) {
+  Statistic<R> st = import_statistic<R>(spec, in);
+  st.r *= st.scale;
+  st.mean = quotient(st.mean, st.scale);
+  if (spec.eps_outside && st.scale != (R)1) st.r = 0;
+  st.scale = 1;
   return st;
 }
 

@@ -41,6 +41,10 @@ static void round_trips(void) {
        "rms:fwd:bf16:9x8:res:round=before:out=y:inplace:data=cauchy:seed=77"},
       {"rms:fwd:f32:9223372036854775807x9223372036854775807", "rms:fwd:f32:9223372036854775807x9223372036854775807"},
       {"rms:fwd:f32:0x4", "rms:fwd:f32:0x4"},
+      {"rms:bwd:f32:2x4:dydata=normal", "rms:bwd:f32:2x4"},
+      {"rms:bwd:f32:2x4:dydata=exact:data=exact", "rms:bwd:f32:2x4:data=exact"},
+      {"layer:bwd:f32:2x4:dydata=max:data=huge", "layer:bwd:f32:2x4:data=huge:dydata=max"},
+      {"rms:bwd:f32:2x4:dydata=normal:data=lognormal", "rms:bwd:f32:2x4:data=lognormal:dydata=normal"},
   };
   for (size_t i = 0; i < T_COUNT(pairs); i++)
     returns_to_itself(pairs[i][0], pairs[i][1]);
@@ -104,6 +108,8 @@ static void bad_ones(void) {
   refused("rms:fwd:f32:1x4:out=stats", "out=: a forward problem always writes y");
   refused("rms:fwd:f32:1x4:out=y+sum", "out=sum needs res");
   refused("rms:fwd:f32:1x4:dres", "dres, recompute, acc and grad belong to bwd");
+  refused("rms:fwd:f32:1x4:dydata=max", "dydata belongs to bwd");
+  refused("rms:bwd:f32:1x4:dydata=hug", "unknown data of dy 'hug'; did you mean 'huge'?");
   refused("rms:bwd:f32:1x4:out=y", "out=: y, sum and stats belong to fwd");
   refused("rms:bwd:f32:1x4:out=dx:acc=dw", "acc= names an output that out= does not have");
   refused("rms:bwd:f32:1x4:acc=ds", "acc= takes dx, dw and db only");
@@ -111,15 +117,15 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
-          "perhead, recompute, acc, out, grad, pad, inplace, split, data, seed, isa, threads");
+          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads");
 }
 
 static void message_is_one_line(void) {
   refused("rms\n:fwd", "unknown kind 'rms?'; did you mean 'rms'?");
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
-          "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, seed, "
-          "isa, threads");
+          "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
+          "seed, isa, threads");
 }
 
 static void overlong(void) {

@@ -158,8 +158,9 @@ static void gradient_identity(rms_dtype dtype, int64_t cols) {
     dd sum = dd_from(0), r = dd_scale(row.group[0].r, -row.group[0].scale), expected = dd_from(0);
     double tolerance = 0;
     if (spec.kind == RMS_KIND_RMS)
-      expected = dd_multiply(dd_multiply(dd_multiply(r, r), r),
-                             dd_multiply(dd_from(spec.eps), dd_scale(row.group[0].sum_ux, row.group[0].scale)));
+      expected = dd_multiply(
+          dd_multiply(dd_multiply(r, r), r),
+          dd_multiply(dd_from(spec.eps), dd_scale(row.group[0].sum_ux, row.group[0].scale + row.group[0].u_scale)));
     for (int64_t j = 0; j < cols; j++) {
       double factor = spec.kind == RMS_KIND_RMS ? wide_x[j] : 1;
       sum = dd_add(sum, dd_exact_product(vf_load(dtype, dx.raw, j), factor));

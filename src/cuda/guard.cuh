@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The range guard of the backward: which rows are computed as they are, and how all others are. It stands here once for
+ * all kernels, so that a row has the same bits from each of them.
+ *
+ * A row is calm if its r and its sums of u*h and (LayerNorm) of u lie in the middle of the range: then no product of
+ * its elements overflows, and what underflows is far below the last digit of what does not. Any other row is computed
+ * from x and dy times powers of two that bring their largest elements to the order of one: x before its statistic is
+ * formed, dy together with the weight, so that u neither overflows nor loses digits before it is scaled. */
+#ifndef RMS_CUDA_GUARD_CUH
+#define RMS_CUDA_GUARD_CUH
+
+#include "statistic.cuh"
+
+namespace rms_cuda {
+
+/* ---- the decision ---- */
+
+/* The limits of docs/numerics.md. */
+template <class R> struct Calm;
+template <> struct Calm<float> { static constexpr float r = 0x1p31f, sum = 0x1p60f; };
+template <> struct Calm<double> { static constexpr double r = 0x1p250, sum = 0x1p500; };
+
+/* NaN is not calm. */
+template <class R> __device__ __forceinline__ bool calm_r(R r) {
+  return r >= 1 / Calm<R>::r && r <= Calm<R>::r;
+}
+template <class R> __device__ __forceinline__ bool calm_sum(R sum) {
+  return magnitude(sum) >= 1 / Calm<R>::sum && magnitude(sum) <= Calm<R>::sum;
+}
+
+/* ---- powers of two beyond the range ---- */
+
+/* a*b*2^e with one rounding (f64: a second one where the result is subnormal). */
+__device__ __forceinline__ double power_of_two(int e) {
+  return __hiloint2double((e + 1023) << 20, 0);
+}
+__device__ __forceinline__ float scaled_product(float a, float b, int e) {
+  return __double2float_rn((double)a * (double)b * power_of_two(e));
+}
+__device__ __forceinline__ double scaled_product(double a, double b, int e) {
+  int of_a, of_b;
+  const double product = frexp(a, &of_a) * frexp(b, &of_b);
+  return scalbn(product, of_a + of_b + e);
+}
+__device__ __forceinline__ float times_power(float a, int e) {
+  return __double2float_rn((double)a * power_of_two(e));
+}
+__device__ __forceinline__ double times_power(double a, int e) {
+  return scalbn(a, e);
+}
+
+/* The exponent of a*b for a search for the largest, as a positive number; 0: the product is zero; infinity: it is not a
+ * finite number. */
+enum { EXPONENT_ZERO = 4096 };
+__device__ __forceinline__ float product_exponent(float a, float b) {
+  const double product = (double)a * (double)b;
+  if (product == 0) return 0;
+  if (!(fabs(product) <= Range<double>::most())) return INFINITY;
+  return (float)(exponent_of(product) + EXPONENT_ZERO);
+}
+__device__ __forceinline__ double product_exponent(double a, double b) {
+  int of_a, of_b;
+  if (a == 0 || b == 0) return 0;
+  if (!(fabs(a) <= Range<double>::most() && fabs(b) <= Range<double>::most())) return INFINITY;
+  (void)frexp(a, &of_a), (void)frexp(b, &of_b);
+  return of_a + of_b + EXPONENT_ZERO;
+}
+
+/* The exponent that brings the largest of these to the order of one; 0 where there is nothing to scale. */
+template <class R> __device__ __forceinline__ int exponent_for(R largest) {
+  return largest > 0 && largest < (R)(2 * EXPONENT_ZERO) ? EXPONENT_ZERO - (int)largest : 0;
+}
+
+/* ---- the scaled way ---- */
+
+/* What the second half of a row needs to know. A calm row has a scale of 1 and up = 0. */
+template <class R> struct RowFactors {
+  R scale, mean, r; /* h = (x*scale - mean)*r            */
+  int up;           /* u = dy*g*2^up                     */
+  R c1, c2;         /* dx = ((u - c1) - h*c2)*r * 2^down */
+  int down;
+};
+
+/* The sums of a row in these units: RMSNorm of f64 data has the sum of u*x, which the split form exchanges, in place of
+ * that of u*h. */
+template <class R> struct GradientSums { R dot, u; };
+
+/* What is the same for all rows. */
+template <class R> struct GuardSpec {
+  double eps;
+  R k; /* elements in the statistic */
+  int eps_limit;
+  bool layer, eps_outside, before;
+};
+
+template <class R> __device__ __forceinline__ bool sums_x(const GuardSpec<R> &spec) {
+  return sizeof(R) == 8 && !spec.layer;
+}
+
+/* The factor of h in the sum of u*h. */
+template <class R> __device__ __forceinline__ R dot_r(const GuardSpec<R> &spec, R r) {
+  return sums_x(spec) ? (R)1 : r;
+}
+template <class R> __device__ __forceinline__ R dot_uh(const GuardSpec<R> &spec, R dot, R r) {
+  return sums_x(spec) ? dot * r : dot;
+}
+
+/* u of one vector, from dy: as it is, or times 2^up. */
+template <bool SCALED, class T, int V, class R>
+__device__ __forceinline__ void gradient_u(const GuardSpec<R> &spec, R (&u)[V], const R (&g)[V], int up) {
+  if (!SCALED || spec.before) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] *= g[j];
+    if (spec.before) round_to<T>(u);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      if (SCALED) u[j] = times_power(u[j], up);
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] = scaled_product(u[j], g[j], up);
+  }
+}
+
+/* The largest exponent of the elements of u of one vector. */
+template <class T, int V, class R>
+__device__ __forceinline__ R largest_u(const GuardSpec<R> &spec, R (&u)[V], const R (&g)[V]) {
+  R most = 0;
+  if (spec.before) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] *= g[j];
+    round_to<T>(u);
+  }
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    most = Max::of(most, product_exponent(u[j], spec.before ? (R)1 : g[j]));
+  return most;
+}
+
+/* h of one vector, from x. */
+template <int V, class R> __device__ __forceinline__ void gradient_h(R (&h)[V], R scale, R mean, R r) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    h[j] = fused(h[j], scale, -mean) * r;
+}
+
+/* dx of one vector, from u and h; mask: which elements are in the statistic. */
+template <bool SCALED, int V, class R>
+__device__ __forceinline__ void gradient_dx(const RowFactors<R> &f, R (&u)[V], const R (&h)[V], unsigned mask) {
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    u[j] = fused(-h[j], mask >> j & 1 ? f.c2 : (R)0, u[j] - f.c1) * f.r;
+    if (SCALED) u[j] = times_power(u[j], f.down);
+  }
+}
+
+/* ---- rows ----
+ *
+ * Row: the vectors of a row that a thread has, and sums over all of them.
+ *   over<Op>(f)     the sum or the largest of what f(i) says of each vector i, for all threads of the row
+ *   load_x(i, x), load_dy(i, dy), load_g(i, g)   the elements of vector i; zeros (g: anything finite) where there are
+ * none mask(i)         which of them there are and are in the statistic */
+
+/* The statistic of a row, as it is or scaled. As it is, its r is calm only where it is right: eps outweighs a sum that
+ * is too small to be right, unless r is large. */
+template <bool SCALED, class R, class Row>
+__device__ __forceinline__ Statistic<R> row_statistic(const GuardSpec<R> &spec, Row &row) {
+  constexpr int V = Row::V;
+  Statistic<R> st = {0, 0, 0, 0, 1};
+  if (SCALED) {
+    const R largest = row.template over<Max>([&](auto i) -> R {
+      R x[V], most = 0;
+      const unsigned mask = row.mask(i);
+      row.load_x(i, x);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        if (mask >> j & 1) most = Max::of(most, size_for_scale(x[j]));
+      return most;
+    });
+    st.scale = scale_for(largest, spec.eps_limit);
+  }
+#pragma unroll 1
+  for (int squares = spec.layer ? 0 : 1; squares < 2; squares++) {
+    const R total = row.template over<Add>([&](auto i) -> R {
+      R x[V], sum = 0;
+      const unsigned mask = row.mask(i);
+      row.load_x(i, x);
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        const R d = mask >> j & 1 ? fused(x[j], st.scale, -st.mean) : (R)0;
+        sum = squares ? fused(d, d, sum) : sum + d;
+      }
+      return sum;
+    });
+    if (squares)
+      st.sum = total;
+    else
+      st.mean = quotient(total, spec.k);
+  }
+  finish(spec, st, spec.k);
+  if (!SCALED && spec.eps_outside && !in_range(st.sum)) st.r = 0; /* eps may outweigh the sum, but rms counts too */
+  return st;
+}
+
+/* The sums of a row, of u or of u*2^up. */
+template <bool SCALED, class T, class R, class Row>
+__device__ __forceinline__ GradientSums<R> row_sums(const GuardSpec<R> &spec, Row &row, const Statistic<R> &st,
+                                                    int up) {
+  constexpr int V = Row::V;
+  GradientSums<R> sums = {0, 0};
+#pragma unroll 1
+  for (int with_h = spec.layer ? 0 : 1; with_h < 2; with_h++) {
+    const R total = row.template over<Add>([&](auto i) -> R {
+      R u[V], g[V], h[V], sum = 0;
+      row.load_dy(i, u);
+      row.load_g(i, g);
+      gradient_u<SCALED, T>(spec, u, g, up);
+      if (!with_h) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          sum += u[j];
+        return sum;
+      }
+      row.load_x(i, h);
+      gradient_h(h, st.scale, st.mean, dot_r(spec, st.r));
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum = fused(u[j], h[j], sum);
+      return sum;
+    });
+    if (with_h)
+      sums.dot = total;
+    else
+      sums.u = total;
+  }
+  return sums;
+}
+
+template <class R> __device__ __forceinline__ bool calm(const GuardSpec<R> &spec, R r, const GradientSums<R> &sums) {
+  return calm_r(r) && calm_sum(dot_uh(spec, sums.dot, r)) && (!spec.layer || calm_sum(sums.u));
+}
+
+/* The exponent by which u of a row is scaled. */
+template <class T, class R, class Row> __device__ __forceinline__ int row_exponent(const GuardSpec<R> &spec, Row &row) {
+  constexpr int V = Row::V;
+  return exponent_for(row.template over<Max>([&](auto i) -> R {
+    R u[V], g[V];
+    row.load_dy(i, u);
+    row.load_g(i, g);
+    return largest_u<T>(spec, u, g);
+  }));
+}
+
+/* What the second half needs, from the sums. k: elements in the statistic, those of all shards. */
+template <class R>
+__device__ __forceinline__ RowFactors<R> factors_of(const GuardSpec<R> &spec, const Statistic<R> &st, int up,
+                                                    const GradientSums<R> &sums, R k) {
+  RowFactors<R> f = {st.scale,
+                     st.mean,
+                     st.r,
+                     up,
+                     spec.layer ? quotient(sums.u, k) : (R)0,
+                     quotient(dot_uh(spec, sums.dot, st.r), k),
+                     exponent_of(st.scale) - up};
+  if (spec.eps_outside) f.c2 *= outside_factor(st);
+  return f;
+}
+
+/* The scaled way of a row that holds all of its elements. stats: its statistic, where it is given. */
+template <class T, class R, class Row>
+__device__ __forceinline__ RowFactors<R> scaled_factors(const GuardSpec<R> &spec, Row &row, const rms_stat *stats) {
+  const Statistic<R> st = stats ? import_statistic<R>(spec, *stats) : row_statistic<true>(spec, row);
+  const int up = row_exponent<T>(spec, row);
+  return factors_of(spec, st, up, row_sums<true, T>(spec, row, st, up), stats ? (R)stats->count : spec.k);
+}
+
+} // namespace rms_cuda
+
+#endif

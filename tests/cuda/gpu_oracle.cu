@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every operation on a GPU against the oracle. */
+#include <cstdio>
+#include "gpu.h"
+extern "C" {
+#include "random.h"
+#include "suite.h"
+}
+
+static void run_problem(const vf_backend *backend, const vf_problem &problem) {
+  vf_result result;
+  char text[VF_TEXT_MAX];
+  bool ok = vf_run(&problem, backend, &result) == 1;
+  if (result.refused) return;
+  vf_problem_print(&problem, text, sizeof text);
+  expect(ok, std::string(text) + ": " + result.message);
+}
+
+static void run_text(const vf_backend *backend, const std::string &text) {
+  vf_problem problem;
+  char message[256];
+  if (vf_problem_parse(text.c_str(), &problem, message, sizeof message)) {
+    expect(false, text + ": " + message);
+    return;
+  }
+  run_problem(backend, problem);
+}
+
+void test_matrix(const vf_backend *backend, Extent extent) {
+  const bool small = extent == SMALL;
+  int templates, sizes;
+  const vf_template *t = vf_suite_templates(&templates);
+  const int64_t *size = vf_suite_sizes(extent == FULL, &sizes);
+  for (int i = 0; i < templates; i++)
+    for (int dtype = RMS_F32; dtype <= RMS_F16; dtype++)
+      for (int s = 0; s < sizes; s++) {
+        vf_problem problem;
+        if (small && s % 2 == 0) continue;
+        if (vf_suite_problem(&t[i], (rms_dtype)dtype, size[s], &problem)) run_problem(backend, problem);
+      }
+}
+
+/* Widths on both sides of every change of kernel, and very wide ones. */
+void test_widths(const vf_backend *backend, Extent extent) {
+  const char *types[] = {"f32", "bf16", "f16"};
+  const int64_t widths[] = {8,     16,     56,     72,     136,    256,    264,    504,     512,
+                            520,   768,    1024,   1032,   2048,   2560,   5120,   6144,    8192,
+                            8200,  12288,  16384,  16392,  20480,  32768,  32776,  49152,   65536,
+                            65544, 100000, 131072, 131080, 200000, 262144, 300000, 1048576, 1048577};
+  const char *problems[] = {"rms:fwd:%s:2x%s:out=y+stats",
+                            "layer:fwd:%s:2x%s:bias:w=f32",
+                            "rms:bwd:%s:3x%s",
+                            "layer:bwd:%s:3x%s:bias:recompute",
+                            "rms:fwd:%s:2x%s:res",
+                            "rms:bwd:%s:3x%s:res:dres:pad=8",
+                            "prms:bwd:%s:2x%s:p=0.3:recompute",
+                            "rms:fwd:%s:3x%s:round=before:bias",
+                            "prms:fwd:%s:2x%s:p=0.3:epsout:w=none",
+                            "rms:fwd:%s:2x3x%s:perhead:pad=8:off=1",
+                            "layer:fwd:%s:2x%s:groups=8:w=f32:res",
+                            "layer:bwd:%s:3x%s:bias",
+                            "rms:bwd:%s:3x%s:round=before"};
+  for (const char *type : types)
+    for (int64_t width : widths)
+      for (const char *problem : problems) {
+        char text[256];
+        if (width > 300000 && (problem != problems[0] && problem != problems[2])) continue;
+        if (extent != FULL && (width > 132000 || (strcmp(type, "bf16") != 0 && width % 100 != 20))) continue;
+        snprintf(text, sizeof text, problem, type, std::to_string(width).c_str());
+        run_text(backend, text);
+      }
+  for (const char *type : {"f32", "bf16", "f16", "f64"})
+    for (const char *rest :
+         {"rms:bwd:%s:3000x24:bias", "rms:bwd:%s:9000x128", "layer:bwd:%s:2000x512:bias",
+          "rms:bwd:%s:700000x2:grad=f32", "rms:bwd:%s:700x4x64:perhead:bias", "rms:bwd:%s:900x1536:groups=3",
+          "rms:bwd:%s:3000x1024:pad=8", "layer:bwd:%s:1400x2048:bias:pad=3", "layer:bwd:%s:3000x1024:bias",
+          "rms:bwd:%s:3000x1024:round=before", "rms:bwd:%s:9000x128:round=before:w=f32",
+          "rms:bwd:%s:700x4x64:pad=16:round=before"}) {
+      char text[256];
+      snprintf(text, sizeof text, rest, type);
+      run_text(backend, text);
+    }
+  if (extent == FULL) { /* so many rows that the partial sums are f64 */
+    run_text(backend, "rms:bwd:bf16:3300000x2");
+    run_text(backend, "layer:bwd:bf16:7000x8192:bias");
+  }
+}
+
+/* ---- the ends of the range ---- */
+
+/* Rows whose r, u or sums leave the range of the type, by every kind of kernel: short rows, one block, clusters, rows
+ * that are not aligned, groups, lists, options. The first three are the cases that the range guard once lost. */
+void test_ends(const vf_backend *backend, Extent extent) {
+  run_text(backend, "rms:bwd:f32:6x8:data=huge:dydata=max:out=dx");
+  run_text(backend, "rms:bwd:f32:6x8:eps=0:data=tiny:dydata=least");
+  run_text(backend, "rms:bwd:f32:6x8:eps=0:data=small:dydata=steps");
+  const char *forms[] = {"rms:bwd:%s:5x%s",
+                         "rms:bwd:%s:5x%s:recompute",
+                         "layer:bwd:%s:5x%s",
+                         "layer:bwd:%s:5x%s:recompute",
+                         "rms:bwd:%s:5x%s:pad=1",
+                         "layer:bwd:%s:5x%s:pad=1",
+                         "rms:bwd:%s:5x%s:round=before",
+                         "layer:bwd:%s:2x3x%s:pad=8",
+                         "rms:bwd:%s:4x%s:groups=2",
+                         "prms:bwd:%s:4x%s:p=0.5:idx",
+                         "prms:bwd:%s:4x%s:p=0.5",
+                         "rms:bwd:%s:5x%s:epsout",
+                         "rms:bwd:%s:5x%s:split",
+                         "layer:bwd:%s:5x%s:split",
+                         "rms:bwd:%s:4x%s:w=f32:off=1",
+                         "rms:bwd:%s:5x%s:dres"};
+  const char *ends[] = {"data=huge:dydata=max",     "data=tiny:dydata=least", "data=small:dydata=steps",
+                        "data=tiny:dydata=max",     "data=huge:dydata=steps", "dydata=steps",
+                        "data=hugemean:dydata=max", "data=max:dydata=tiny",   "data=steps:dydata=least"};
+  const int64_t widths[] = {8, 40, 128, 520, 1032, 4096, 5120, 9216, 20480};
+  for (const char *type : {"f32", "bf16", "f16", "f64"})
+    for (int64_t width : widths)
+      for (const char *form : forms)
+        for (const char *end : ends)
+          for (const char *eps : {":eps=0", ""}) {
+            char text[256];
+            const bool first = end == ends[0] || end == ends[1] || end == ends[2], f64 = strcmp(type, "f64") == 0;
+            if (extent == SMALL && (width > 520 || width == 40 || !first)) continue;
+            if (extent == QUICK && (width > 1032 || width == 40) && (!first || eps[0] == 0)) continue;
+            if (f64 && (strstr(form, "split") || width > 1032)) continue; /* the split form of f64 has no range guard */
+            if (strstr(form, "before") && strstr(end, "dydata=max")) continue; /* u overflows by its definition */
+            snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
+            run_text(backend, std::string(text) + ":out=dx:" + end + (strstr(form, "epsout") ? ":eps=1e-20" : eps));
+          }
+}
+
+/* ---- problems at random ---- */
+
+static std::string random_problem(vf_random *random) {
+  auto pick = [&](std::vector<std::string> from) { return from[(size_t)vf_random_below(random, from.size())]; };
+  auto maybe = [&](const char *option, uint64_t one_in) {
+    return vf_random_below(random, one_in) == 0 ? std::string(":") + option : std::string();
+  };
+  const bool layer = vf_random_below(random, 2) == 0, backward = vf_random_below(random, 4) != 0;
+  const bool partial = !layer && vf_random_below(random, 4) == 0;
+  const std::string groups = vf_random_below(random, 6) == 0 ? "2" : "1";
+  const int64_t width = vf_random_below(random, 3) ? (int64_t)vf_random_below(random, 700) + 1
+                                                   : ((int64_t)vf_random_below(random, 1200) + 1) * 8;
+  std::string text = layer ? "layer" : partial ? "prms" : "rms";
+  text += backward ? ":bwd:" : ":fwd:";
+  text += pick({"f32", "bf16", "f16", "f64"}) + ":" + std::to_string(vf_random_below(random, 6) + 1) + "x";
+  if (vf_random_below(random, 4) == 0) text += std::to_string(vf_random_below(random, 3) + 1) + "x";
+  text += std::to_string(width * (groups == "2" ? 2 : 1)) + ":groups=" + groups;
+  if (partial) text += ":p=" + pick({"0.1", "0.5", "1"}) + maybe("idx", 3);
+  text += maybe("bias", 2) + maybe("w=f32", 4) + maybe("off=1", 6) + maybe("epsout", 8) + maybe("eps=0", 8) +
+          maybe("round=before", 4) + maybe("perhead", 6) + maybe("pad=8", 4) + maybe("pad=3", 8) + maybe("inplace", 5) +
+          maybe("split", 5);
+  if (backward)
+    text += maybe("recompute", 4) + maybe("dres", 5) + maybe("res", 8) + maybe("res=f32", 8) + maybe("grad=f32", 3) +
+            maybe("out=dw", 8) + maybe("out=dx", 5) + maybe("acc", 6) +
+            ":dydata=" + pick({"normal", "lognormal", "cauchy", "exact"});
+  else
+    text += maybe("res", 4) + maybe("res=f32", 6);
+  return text + ":data=" + pick({"normal", "lognormal", "cauchy", "hugemean", "exact"}) +
+         ":seed=" + std::to_string(vf_random_below(random, 1000) + 1);
+}
+
+/* Options in combinations that nobody wrote down; those that contradict each other are not problems. */
+void test_random(const vf_backend *backend, Extent extent) {
+  vf_random random = vf_random_start(extent == FULL ? 2 : 1, 0);
+  for (int i = 0; i < (extent == SMALL ? 60 : extent == QUICK ? 1500 : 6000); i++) {
+    vf_problem problem;
+    char message[256];
+    if (vf_problem_parse(random_problem(&random).c_str(), &problem, message, sizeof message) == 0)
+      run_problem(backend, problem);
+  }
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the library launches, and what it makes of errors, with a runtime and devices that are only described. */
+#include <stdio.h>
+#include <string.h>
+#include "../../src/core/check.h"
+#include "fake_runtime.h"
+#include "hostile.h"
+
+static int failures;
+
+static void expect(int ok, const char *what) {
+  if (ok) return;
+  if (++failures <= 20) printf("FAILED %s\n", what);
+}
+
+static rms_status forward(void) {
+  rms_spec spec = good_spec();
+  rms_forward_args args = good_forward();
+  return rms_cuda_forward(&spec, &args, NULL);
+}
+
+/* Of a backward with everything that is common, and its two halves. */
+static rms_status backward(int half) {
+  rms_spec spec = good_spec();
+  rms_backward_args args = good_backward();
+  args.rstd = at(4);
+  args.weight = at(5);
+  args.dweight = at(6);
+  args.workspace = at(7);
+  args.workspace_bytes = rms_cuda_backward_workspace(&spec, &args);
+  return half == 0   ? rms_cuda_backward(&spec, &args, NULL)
+         : half == 1 ? rms_cuda_backward_stats(&spec, &args, at(8), at(9), NULL)
+                     : rms_cuda_backward_apply(&spec, &args, at(8), at(9), NULL);
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void) {
+  fake_device(90, 90, 90);
+  fake.last = cudaErrorInvalidValue; /* left by the caller's own work */
+  expect(rms_cuda_available() == RMS_OK && forward() == RMS_OK && backward(0) == RMS_OK && backward(1) == RMS_OK &&
+             backward(2) == RMS_OK,
+         "calls after an error of the caller's");
+  expect(cudaPeekAtLastError() == cudaErrorInvalidValue, "the caller's error is still there");
+
+  fake.launch_error = cudaErrorLaunchOutOfResources, fake.bad_launch = 0;
+  expect(forward() == RMS_E_DEVICE, "an error of a launch");
+  expect(cudaGetLastError() != cudaSuccess, "there is still an error where the caller's was");
+  expect(forward() == RMS_E_DEVICE && backward(0) == RMS_E_DEVICE && backward(1) == RMS_E_DEVICE &&
+             backward(2) == RMS_E_DEVICE,
+         "errors of launches");
+  expect(cudaPeekAtLastError() == cudaSuccess, "the library's own error is gone");
+
+  fake_device(0, 0, 0);
+  expect(rms_cuda_available() == RMS_E_DEVICE && forward() == RMS_E_DEVICE, "no device");
+  expect(cudaPeekAtLastError() == cudaSuccess, "no error is left behind without a device");
+  fake_device(90, 0, 0);
+  expect(rms_cuda_available() == RMS_E_DEVICE && forward() == RMS_E_DEVICE, "no code for the device");
+  expect(cudaPeekAtLastError() == cudaSuccess, "no error is left behind without code");
+}
+
+/* ---- which kernels ---- */
+
+static int launched(const char *kernel) {
+  int count = 0;
+  for (int i = 0; i < fake.launches && i < FAKE_LAUNCHES; i++)
+    count += strstr(fake.launch[i].kernel, kernel) != NULL;
+  return count;
+}
+
+static int hopper_launches(void) {
+  int count = 0;
+  for (int i = 0; i < fake.launches && i < FAKE_LAUNCHES; i++)
+    count += fake.launch[i].early || fake.launch[i].cluster > 1;
+  return count;
+}
+
+/* Clusters and early starts are asked for only where the code has them, whatever the device. */
+static void test_code(void) {
+  static const struct {
+    int capability, code, binary, hopper;
+  } cases[] = {{90, 90, 90, 1},   {90, 80, 90, 0},   {80, 80, 80, 0},
+               {100, 90, 100, 1}, {100, 80, 100, 0}, {90, 80, 80, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fake_device(cases[i].capability, cases[i].code, cases[i].binary);
+    expect(forward() == RMS_OK && backward(0) == RMS_OK && backward(2) == RMS_OK, "calls on a device");
+    expect((hopper_launches() > 0) == cases[i].hopper, "clusters and early starts");
+    expect((launched("lean_backward_kernel") + launched("short_backward_kernel") > 0) == cases[i].hopper,
+           "lean kernels");
+  }
+  fake_device(90, 90, 90);
+  fake.id = 3;
+  for (int i = 0; i < 3; i++)
+    expect(forward() == RMS_OK, "forward");
+  expect(fake.probes == 1, "the code of a device is asked for once");
+}
+
+/* The column sums of the second half of a split call come from the kernel of the whole call, on the same blocks. */
+static void test_halves(void) {
+  fake_device(90, 90, 90);
+  expect(backward(0) == RMS_OK && fake.launches == 2, "a backward takes two kernels");
+  const fake_launch whole = fake.launch[0], finish = fake.launch[1];
+  fake_device(90, 90, 90);
+  expect(backward(2) == RMS_OK && fake.launches == 4, "its second half takes four");
+  expect(strstr(fake.launch[0].kernel, "saved_kernel") != NULL, "first the statistics");
+  expect(strcmp(fake.launch[1].kernel, whole.kernel) == 0 && fake.launch[1].blocks == whole.blocks &&
+             fake.launch[1].threads == whole.threads,
+         "then the column sums");
+  expect(strstr(fake.launch[2].kernel, "plain_rows_kernel") != NULL, "then dx");
+  expect(strcmp(fake.launch[3].kernel, finish.kernel) == 0 && fake.launch[3].blocks == finish.blocks, "then the end");
+}
+
+/* ---- at random ---- */
+
+enum { MOST_LAUNCHES = 50 };
+
+/* What is launched must be legal for any device; a call of more launches than anyone waits for is cut short. */
+static void compare(const char *what, rms_status checked, rms_status got) {
+  if (checked)
+    expect(got == checked, what);
+  else
+    expect(got == RMS_OK || got == RMS_E_SIZE || (got == RMS_E_DEVICE && fake.launches >= MOST_LAUNCHES), what);
+}
+
+static void random_call(int device) {
+  rms_spec spec;
+  rms_forward_args f;
+  rms_backward_args b;
+  rms_forward_job forward_job;
+  rms_backward_job backward_job;
+  int64_t segments = 0;
+  static const int devices[][3] = {{90, 90, 90}, {80, 80, 80}, {90, 80, 90}};
+  hostile_call(&spec, &f, &b);
+  fake_device(devices[device][0], devices[device][1], devices[device][2]);
+  fake.launch_error = cudaErrorUnknown, fake.bad_launch = MOST_LAUNCHES;
+  b.workspace = at(12);
+  b.workspace_bytes = rms_cuda_backward_workspace(&spec, &b);
+  for (int half = 0; half < 3; half++) {
+    const int flags = (half ? RMS_CHECK_SPLIT : 0) | (half == 1 ? RMS_CHECK_STATS : 0) | RMS_CHECK_DEVICE;
+    rms_stat *stats = half ? at(20) : NULL;
+    rms_grad_sum *sums = half ? at(22) : NULL;
+    fake.launches = 0;
+    rms_status checked = rms_check_forward(&spec, &f, flags, half == 2 ? stats : NULL, half == 1 ? stats : NULL,
+                                           &forward_job, &segments);
+    compare("forward at random", checked,
+            half == 0   ? rms_cuda_forward(&spec, &f, NULL)
+            : half == 1 ? rms_cuda_stats(&spec, &f, stats, NULL)
+                        : rms_cuda_apply(&spec, &f, stats, NULL));
+    fake.launches = 0;
+    checked = rms_check_backward(&spec, &b, flags, stats, half == 2 ? sums : NULL, half == 1 ? sums : NULL,
+                                 &backward_job, &segments);
+    if (!checked && half != 1 && b.workspace_bytes == 0 && segments > 0 && (b.dweight || b.dbias))
+      checked = rms_cuda_backward(&spec, &b, NULL); /* no workspace can be had: RMS_E_SIZE, or RMS_E_PARTIAL by half */
+    compare("backward at random", checked,
+            half == 0   ? rms_cuda_backward(&spec, &b, NULL)
+            : half == 1 ? rms_cuda_backward_stats(&spec, &b, stats, sums, NULL)
+                        : rms_cuda_backward_apply(&spec, &b, stats, sums, NULL));
+  }
+}
+
+int main(void) {
+  test_errors();
+  test_code();
+  test_halves();
+  for (int i = 0; i < 300000; i++)
+    random_call(i % 3);
+  printf(failures ? "%d failures\n" : "ok\n", failures);
+  return failures ? 1 : 0;
+}
