@@ -57,7 +57,11 @@ def _torch_case(rows, cols, dtype, backward) -> dict[str, Callable[[], object]]:
         return {name: f for name, (f, _) in functions.items()}
     for t in (x, w, b):
         t.requires_grad_()
-    return {name: lambda f=f, i=i: torch.autograd.grad(f(), i, dy) for name, (f, i) in functions.items()}
+
+    def with_gradients(f, inputs):
+        return lambda: torch.autograd.grad(f(), inputs, dy)
+
+    return {name: with_gradients(f, inputs) for name, (f, inputs) in functions.items()}
 
 
 def _torch_lines(shapes, seconds) -> Iterator[tuple[str, dict[str, float]]]:

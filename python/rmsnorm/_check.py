@@ -13,7 +13,7 @@ ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bflo
 
 
 def _dtypes() -> list[np.dtype]:
-    found = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16)]
+    found: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16)]
     try:
         found.append(_numpy._array_dtype("bfloat16"))
     except TypeError:

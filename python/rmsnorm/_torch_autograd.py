@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Gradients: autograd Functions around the operators, in the two styles that torch knows.
 
-Norm and AddNorm have the context in forward and take the options as one tuple, which is quicker in eager mode: every argument
-costs. TracedNorm and TracedAddNorm have setup_context, which functorch (vmap, torch.func) needs, and plain arguments, which
+Norm and AddNorm have the context in forward and take the options as one tuple, without those at its end that have their
+defaults, which is quicker in eager mode: every argument costs. TracedNorm and TracedAddNorm have setup_context, which functorch (vmap, torch.func) needs, and plain arguments, which
 Dynamo likes.
 """
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import torch
 
 from ._options import BEFORE_WEIGHT, EPS_OUTSIDE, LAYER
-from ._torch_ops import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
+from ._torch_ops import BIAS_F32, BIAS_PER_HEAD, DEFAULTS, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
 _add_norm_stats = torch.ops.rmsnorm._add_norm_stats.default
 _norm_backward = torch.ops.rmsnorm._norm_backward.default
 _add_norm_backward = torch.ops.rmsnorm._add_norm_backward.default
+# What the operators' __call__ calls: quicker, and unknown to Dynamo.
+_norm_stats_builtin, _norm_backward_builtin = _norm_stats._op, _norm_backward._op
 
 
 def _bias_flags(bias):
@@ -26,7 +28,7 @@ def _bias_flags(bias):
 
 def differentiable_backward(dy, x, dsum, weight, options):
     """The gradients in plain torch operations, for second derivatives: dx, dweight, dbias over all rows, in x's arithmetic."""
-    eps, weight_offset, partial, groups, mode = options
+    eps, weight_offset, partial, groups, mode = (*options, *DEFAULTS[len(options) - 1 :])
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     groups = groups if groups > 1 else 1
     shape = (*x.shape[:-1], groups, x.shape[-1] // groups)
@@ -80,14 +82,14 @@ def _again() -> bool:
     return torch.is_grad_enabled() and not torch.compiler.is_dynamo_compiling()
 
 
-def _norm_gradients(ctx, dy):
+def _norm_gradients(ctx, dy, backward):
     x, weight, stats = ctx.saved_tensors
     need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
     wanted = ctx.bias_flags | WANT_DX * need_x | WANT_DWEIGHT * need_weight | WANT_DBIAS * need_bias
     if _again():
         dx, _, dweight, dbias = _double_backward(ctx, dy, x, None, weight, wanted, x.dtype)
     else:
-        dx, dweight, dbias = _norm_backward(dy, x, weight, stats, wanted, *ctx.options)
+        dx, dweight, dbias = backward(dy, x, weight, stats, wanted, *ctx.options)
     return dx if need_x else None, dweight if need_weight else None, dbias if need_bias else None
 
 
@@ -119,7 +121,7 @@ def _add_norm_gradients(ctx, dy, dsum):
 class Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, options):
-        y, stats = _norm_stats._op(x, weight, bias, *options)
+        y, stats = _norm_stats_builtin(x, weight, bias, *options)
         ctx.save_for_backward(x, weight, stats)
         ctx.options = options
         ctx.bias_flags = 0 if bias is None else _bias_flags(bias)
@@ -127,7 +129,7 @@ class Norm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        return *_norm_gradients(ctx, dy), None
+        return *_norm_gradients(ctx, dy, _norm_backward_builtin), None
 
 
 class AddNorm(torch.autograd.Function):
@@ -160,7 +162,7 @@ class TracedNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy, _):
-        return *_norm_gradients(ctx, dy), None, None, None, None, None
+        return *_norm_gradients(ctx, dy, _norm_backward), None, None, None, None, None
 
 
 class TracedAddNorm(torch.autograd.Function):

@@ -31,7 +31,7 @@ _SCHEMAS = {
     "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 }
-_DEFAULTS = (0.0, 0, 1, 0)  # of the options behind eps
+DEFAULTS = (0.0, 0, 1, 0)  # of the options behind eps
 _DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
 
 library = torch.library.Library("rmsnorm", "DEF")
@@ -48,7 +48,7 @@ def _completed(name, function):
     leading = _SCHEMAS[name].split("float eps")[0].count(",") + 1  # arguments up to eps
 
     def complete(*arguments):
-        return function(*arguments, *_DEFAULTS[len(arguments) - leading :])
+        return function(*arguments, *DEFAULTS[len(arguments) - leading :])
 
     return complete
 

@@ -46,7 +46,8 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0):
                 if bias is weight and bias is not None:
                     bias = _another(bias)
                 return _autograd.TracedNorm.apply(x, weight, bias, eps, weight_offset, partial, groups, mode)[0]
-            return _autograd.Norm.apply(x, weight, bias, (eps, weight_offset, partial, groups, mode))
+            plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0
+            return _autograd.Norm.apply(x, weight, bias, (eps,) if plain else (eps, weight_offset, partial, groups, mode))
     if _is_dynamo_compiling():
         return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode)
     if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0:

@@ -36,6 +36,11 @@ if [ -z "$python" ]; then
 fi
 mkdir -p "$work"
 
+# Tests that run beside each other share the cores.
+if [ -n "${RMSNORM_BUILD_JOBS:-}" ]; then
+  export CMAKE_BUILD_PARALLEL_LEVEL="$RMSNORM_BUILD_JOBS"
+fi
+
 # make_wheel VENV FOLDER [SETTING...]: the build folder is kept, so that the next time is quick.
 make_wheel() {
   venv=$1 folder=$2

@@ -188,15 +188,10 @@ def test_torch_modules():
 
 
 def test_the_generator_of_the_user_is_not_touched():
-    state = torch.get_rng_state()
-    rmsnorm.patch(torch.nn.Sequential(LlamaNorm().bfloat16()))
-    torch.manual_seed(2)
-    expected = torch.randn(1)
-    torch.manual_seed(2)
     model = torch.nn.Sequential(LlamaNorm().bfloat16())
-    after = torch.get_rng_state()
+    before = torch.get_rng_state()
     rmsnorm.patch(model)
-    assert torch.equal(torch.get_rng_state(), after) and expected is not None and state is not None
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_patched_modules_behave():
