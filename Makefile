@@ -11,14 +11,18 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 # More for CMake: make CMAKE_ARGS="-DRMSNORM_CUDA=on -DCMAKE_C_COMPILER=clang"
 CMAKE_ARGS ?=
 
+# What `make` builds: a target of CMake.
+TARGET ?= all
+
 # Tests run on CPUs; the GPU library is built by `make` and `make test-all` where nvcc is found. `make run` builds it only
 # where a GPU answers, and for that GPU alone; RMSNORM_CUDA=on or off overrules that.
 gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
-# `make install` in a new folder leaves the lab out: it comes in here.
-settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_LAB=auto
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+# What `make install` leaves out of a new build folder.
+whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
@@ -30,25 +34,25 @@ help: ## this list
 
 all: ## build the library, the command and the tests
 	@scripts/setup.sh scripts/run-packages.txt
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
+	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 
 run: ## build the command, check this machine, measure it, then run the lab's experiments
 	@scripts/setup.sh scripts/run-packages.txt scripts/data-packages.txt
-	@$(build) rmsnorm_command $(settings) -DRMSNORM_TESTS=OFF -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
+	@$(build) rmsnorm_command $(settings) -DRMSNORM_TESTS=OFF -DRMSNORM_LAB=auto -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
 	@echo; echo "rmsnorm check --short"; "$(BUILD)/rmsnorm" check --short
 	@echo; echo "rmsnorm bench --short"; "$(BUILD)/rmsnorm" bench --short
 	@echo; echo "rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab
 
 test: ## build, then test the library, the command, the lab and the installation: three minutes on two cores
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=off $(CMAKE_ARGS)
+	@$(build) all $(settings) $(whole) -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
 setup-all: # first: tests that find their tools are not skipped
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
 
 test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
+	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
 # Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.

@@ -50,7 +50,7 @@ make_it install
 [ -e "$work/prefix/bin/rmsnorm" ] || fail "the second make install installs nothing"
 cached RMSNORM_TESTS:BOOL=OFF || fail "the second make install changes the build"
 
-make_it configure
+make_it all TARGET=rmsnorm_installed
 if ! cached RMSNORM_TESTS:BOOL=ON || ! cached RMSNORM_LAB:STRING=auto; then fail "make all leaves the tests out"; fi
 [ -e "$work/asked" ] || fail "make all does not look at the packages of the system"
 make_it install
