@@ -17,8 +17,9 @@ gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
-# `make install` in a new folder leaves the lab out: it comes in here.
-settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_LAB=auto
+# `make install` in a new folder leaves the lab and the tests out: they come in here. `make run` builds none of the tests, but
+# has the same settings, so that nothing is compiled twice.
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_LAB=auto -DRMSNORM_TESTS=ON
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
@@ -30,25 +31,25 @@ help: ## this list
 
 all: ## build the library, the command and the tests
 	@scripts/setup.sh scripts/run-packages.txt
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
+	@$(build) all $(settings) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 
 run: ## build the command, check this machine, measure it, then run the lab's experiments
 	@scripts/setup.sh scripts/run-packages.txt scripts/data-packages.txt
-	@$(build) rmsnorm_command $(settings) -DRMSNORM_TESTS=OFF -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
+	@$(build) rmsnorm_command $(settings) -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
 	@echo; echo "rmsnorm check --short"; "$(BUILD)/rmsnorm" check --short
 	@echo; echo "rmsnorm bench --short"; "$(BUILD)/rmsnorm" bench --short
 	@echo; echo "rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab
 
 test: ## build, then test the library, the command, the lab and the installation: three minutes on two cores
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=off $(CMAKE_ARGS)
+	@$(build) all $(settings) -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
 setup-all: # first: tests that find their tools are not skipped
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
 
 test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
-	@$(build) all $(settings) -DRMSNORM_TESTS=ON -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
+	@$(build) all $(settings) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
 # Configures BUILD; $(1): more options. The generator can be chosen for a new build folder only.
