@@ -21,7 +21,8 @@ run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAK
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
 settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
-# What `make install` leaves out of a new build folder.
+# What `make install` leaves out of a new build folder. `make run` builds no test, but has the settings of `make test`, so that
+# nothing is compiled twice.
 whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
@@ -38,7 +39,7 @@ all: ## build the library, the command and the tests
 
 run: ## build the command, check this machine, measure it, then run the lab's experiments
 	@scripts/setup.sh scripts/run-packages.txt scripts/data-packages.txt
-	@$(build) rmsnorm_command $(settings) -DRMSNORM_TESTS=OFF -DRMSNORM_LAB=auto -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
+	@$(build) rmsnorm_command $(settings) $(whole) -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
 	@echo; echo "rmsnorm check --short"; "$(BUILD)/rmsnorm" check --short
 	@echo; echo "rmsnorm bench --short"; "$(BUILD)/rmsnorm" bench --short
 	@echo; echo "rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab

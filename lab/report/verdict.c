@@ -29,12 +29,16 @@ static outcome compare_quality(const lab_summary *a, const lab_summary *b) {
   return (more > 0) == a->first->higher_is_better ? BETTER : WORSE;
 }
 
-static int64_t fewest_runs(const lab_group *groups, int64_t count) {
-  int64_t fewest = INT64_MAX;
+/* Of the norms that have a spread, the fewest seeds; 1 if none has but some have a quality, 0 if none has. */
+static int64_t fewest_seeds(const lab_group *groups, int64_t count) {
+  int64_t fewest = 0, scored = 0;
   for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < groups[i].count; j++)
-      if (groups[i].summaries[j].runs < fewest) fewest = groups[i].summaries[j].runs;
-  return fewest;
+    for (int64_t j = 0; j < groups[i].count; j++) {
+      const lab_summary *s = &groups[i].summaries[j];
+      scored |= isfinite(s->quality);
+      if (isfinite(s->quality_sd) && (fewest == 0 || s->runs < fewest)) fewest = s->runs;
+    }
+  return fewest > 0 ? fewest : scored;
 }
 
 /* "within the spread of LayerNorm's in a, b, better in c"; returns 0 if nothing can be said. */
@@ -56,7 +60,7 @@ static int quality_part(const lab_group *groups, int64_t count, const char *norm
 
 static void say_quality(const lab_group *groups, int64_t count, lab_out *out) {
   char rms[512], partial[512];
-  int64_t runs = fewest_runs(groups, count);
+  int64_t runs = fewest_seeds(groups, count);
   if (runs == 1) {
     lab_out_format(out, "Quality: one seed, so no statement; --runs 2 or more makes one.\n");
     return;

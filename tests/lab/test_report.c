@@ -309,6 +309,18 @@ static void verdict(void) {
   text = verdict_of(alike, 0, 1, 0);
   T_CHECK(strstr(text, "one seed, so no statement") && !strstr(text, "within the spread"));
   T_CHECK(strstr(text, "30.0, one seed"));
+
+  /* A model that was stopped before it had a quality does not silence the others. */
+  lab_report report = made_up();
+  lab_run stopped = lab_run_start("convpool", "rms", "library");
+  lab_report_add_run(&report, &stopped, NULL, 0);
+  T_EQ_INT(0, lab_report_write(&report, temp_path("stopped"), &error));
+  char *json = read_all(temp_path("stopped/report.json"));
+  T_CHECK(
+      json &&
+      strstr(json, "Quality: over 3 seeds RMSNorm's is within the spread of LayerNorm's in rnnsearch, transformer"));
+  free(json);
+  lab_report_free(&report);
 }
 
 /* Guessing is named so; so is one seed. */
