@@ -1,49 +1,70 @@
 # SPDX-License-Identifier: MIT
 #
 # A thin front of CMake: `make run` and `make test` work on a fresh Debian or Ubuntu machine. `make help` lists the rest.
+# RMSNORM_SETUP=off installs nothing.
 
 BUILD  ?= build
+DIST   ?= dist
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 # More for CMake: make CMAKE_ARGS="-DRMSNORM_CUDA=on -DCMAKE_C_COMPILER=clang"
 CMAKE_ARGS ?=
 
+# What `make` builds: a target of CMake.
+TARGET ?= all
+
+# Tests run on CPUs; the GPU library is built by `make` and `make test-all` where nvcc is found. `make run` builds it only
+# where a GPU answers, and for that GPU alone; RMSNORM_CUDA=on or off overrules that.
+gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
+all_cuda    = $(or $(RMSNORM_CUDA),auto)
+
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+# What `make install` leaves out of a new build folder. `make run` builds no test, but has the settings of `make test`, so that
+# nothing is compiled twice.
+whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
+build    = scripts/build.sh "$(BUILD)" $(JOBS)
+
 .DEFAULT_GOAL := all
-.PHONY: all help setup configure run test install data format clean
+.PHONY: all help run test setup-all test-all install amalgamation data format clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
-	@echo "  variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) CMAKE_ARGS=$(CMAKE_ARGS)"
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@echo "  variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) RMSNORM_CUDA=$(RMSNORM_CUDA) CMAKE_ARGS=$(CMAKE_ARGS)"
 
-setup: ## install the packages that are missing, or say which they are
-	@scripts/setup.sh scripts/packages.txt
+all: ## build the library, the command and the tests
+	@scripts/setup.sh scripts/run-packages.txt
+	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 
-# The generator can be chosen for a new build folder only.
-configure: setup
-	@mkdir -p "$(BUILD)"; generator=; \
-	if [ ! -e "$(BUILD)/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator="-G Ninja"; fi; \
-	cmake -S . -B "$(BUILD)" $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_ARGS) >"$(BUILD)/configure.log" 2>&1 \
-	  || { cat "$(BUILD)/configure.log" >&2; exit 1; }
+run: ## build the command, check this machine, measure it, then run the lab's experiments
+	@scripts/setup.sh scripts/run-packages.txt scripts/data-packages.txt
+	@$(build) rmsnorm_command $(settings) $(whole) -DRMSNORM_CUDA=$(run_cuda) $(CMAKE_ARGS)
+	@echo; echo "rmsnorm check --short"; "$(BUILD)/rmsnorm" check --short
+	@echo; echo "rmsnorm bench --short"; "$(BUILD)/rmsnorm" bench --short
+	@echo; echo "rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab
 
-all: configure ## build the library, the command and the tests
-	@cmake --build "$(BUILD)" --parallel $(JOBS)
+test: ## build, then test the library, the command, the lab and the installation: three minutes on two cores
+	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt
+	@$(build) all $(settings) $(whole) -DRMSNORM_CUDA=off $(CMAKE_ARGS)
+	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
-run: all ## check this machine, measure it, then run the lab's experiments
-	"$(BUILD)/rmsnorm" check --short
-	"$(BUILD)/rmsnorm" bench --short
-	@if "$(BUILD)/rmsnorm" lab --help >/dev/null 2>&1; then \
-	  echo "$(BUILD)/rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab; \
-	else \
-	  echo "the lab is not built: it needs OpenBLAS and zlib (libopenblas-dev, zlib1g-dev)"; \
-	fi
+setup-all: # first: tests that find their tools are not skipped
+	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
 
-test: all ## build, then run every test; the last line counts them
-	@scripts/test.sh "$(BUILD)" $(JOBS)
+test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
+	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
+	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
-install: all ## install under DESTDIR PREFIX
+# Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.
+install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built
+	@parts=; if [ ! -e "$(BUILD)/CMakeCache.txt" ]; then parts="-DRMSNORM_TESTS=OFF -DRMSNORM_LAB=off"; fi; \
+	$(build) rmsnorm_installed $(settings) $$parts $(CMAKE_ARGS)
 	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+
+amalgamation: ## write the library as one file, dist/rmsnorm.c and dist/rmsnorm.h
+	@python3 scripts/amalgamate.py "$(DIST)" && ls -l "$(DIST)/rmsnorm.c" "$(DIST)/rmsnorm.h"
 
 data: ## install the optional data sets of the lab
 	@scripts/setup.sh scripts/data-packages.txt

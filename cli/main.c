@@ -11,12 +11,13 @@
 #include "rmsnorm.h"
 
 #ifdef RMSNORM_HAVE_LAB
-int lab_main(int argc, char **argv);
+#include "command/lab.h"
 #else
 static int lab_main(int argc, char **argv) {
   (void)argc, (void)argv;
-  return cli_error(NULL, "this build has no lab: install libopenblas-dev and zlib1g-dev, then build again with "
-                         "-DRMSNORM_LAB=on");
+  return cli_error(
+      NULL, "this build has no lab: install libopenblas-dev, zlib1g-dev and libjansson-dev, then build again with "
+            "-DRMSNORM_LAB=on");
 }
 #endif
 
@@ -44,8 +45,8 @@ static void print_usage(FILE *stream) {
         stream);
   for (int i = 0; i < SUBCOMMAND_COUNT; i++)
     fprintf(stream, "  %-8s %s\n", SUBCOMMANDS[i].name, SUBCOMMANDS[i].summary);
-  fputs("\n'rmsnorm COMMAND --help' tells more about a command; 'rmsnorm --version' prints the version.\n"
-        "Exit codes: 0 done, 1 a check missed, 2 bad usage or bad input.\n",
+  fputs("\n'rmsnorm help COMMAND' tells more about a command; 'rmsnorm --version' prints the version.\n"
+        "Exit codes: 0 done, 1 a check missed, 2 bad usage, bad input or too little memory.\n",
         stream);
 }
 
@@ -58,23 +59,33 @@ static int unknown_command(const char *word) {
   return cli_error(NULL, "unknown command '%s'; see 'rmsnorm --help'", word);
 }
 
+/* words[0] names the subcommand. */
+static int run_subcommand(int count, char **words) {
+  for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+    if (strcmp(words[0], SUBCOMMANDS[i].name) == 0) return SUBCOMMANDS[i].run(count, words);
+  return unknown_command(words[0]);
+}
+
 static int run(int argc, char **argv) {
   if (argc < 2) {
     print_usage(stderr);
     return CLI_BAD;
   }
   const char *word = argv[1];
-  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+  int help = strcmp(word, "help") == 0;
+  if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || (help && argc == 2)) {
     print_usage(stdout);
     return CLI_OK;
+  }
+  if (help) { /* `help lab` is `lab --help` */
+    char flag[] = "--help", *words[] = {argv[2], flag, NULL};
+    return argc > 3 ? cli_error(argv[3], "'help' takes one command") : run_subcommand(2, words);
   }
   if (strcmp(word, "--version") == 0) {
     printf("rmsnorm %s\n", rms_version());
     return CLI_OK;
   }
-  for (int i = 0; i < SUBCOMMAND_COUNT; i++)
-    if (strcmp(word, SUBCOMMANDS[i].name) == 0) return SUBCOMMANDS[i].run(argc - 1, argv + 1);
-  return unknown_command(word);
+  return run_subcommand(argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv) {

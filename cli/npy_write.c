@@ -77,35 +77,63 @@ static int write_array(FILE *file, const npy_array *array) {
              : -1;
 }
 
-/* The target with links followed; a target that does not exist yet in its real folder. */
+static int fail_with(int reason) {
+  errno = reason;
+  return -1;
+}
+
+/* A file that does not exist yet: its real folder and its name. A dangling link is followed to where it points. */
+static int resolve_new(const char *path, pending *p) {
+  enum { LINKS_MAX = 40 };
+  char current[PATH_MAX], copy[PATH_MAX], link[PATH_MAX], folder[PATH_MAX];
+  struct stat status;
+  strcpy(current, path);
+  for (int links = 0; links < LINKS_MAX; links++) {
+    if (current[strlen(current) - 1] == '/') return fail_with(EISDIR);
+    strcpy(copy, current);
+    if (!realpath(dirname(copy), folder)) return -1;
+    strcpy(copy, current);
+    if (snprintf(p->target, sizeof p->target, "%s/%s", strcmp(folder, "/") ? folder : "", basename(copy)) >= PATH_MAX)
+      return fail_with(ENAMETOOLONG);
+    if (lstat(p->target, &status) != 0 || !S_ISLNK(status.st_mode)) return 0;
+    ssize_t length = readlink(p->target, link, sizeof link - 1);
+    if (length < 0) return -1;
+    link[length] = 0;
+    int used =
+        snprintf(current, sizeof current, "%s%s%s", link[0] == '/' ? "" : folder, link[0] == '/' ? "" : "/", link);
+    if (used >= (int)sizeof current) return fail_with(ENAMETOOLONG);
+  }
+  return fail_with(ELOOP);
+}
+
+/* The number of an open file of this process that a path names (/dev/stdout, /dev/fd/N), or -1. Such a file is written
+ * where it stands, whatever it is: a pipe, or a log that `>>` opened. */
+static int descriptor_of(const char *path) {
+  static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+  if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
+  if (strcmp(path, "/dev/stderr") == 0) return STDERR_FILENO;
+  for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+    const char *number = path + strlen(folders[i]);
+    if (strncmp(path, folders[i], strlen(folders[i])) != 0 || !*number || strlen(number) > 6) continue;
+    if (strspn(number, "0123456789") == strlen(number)) return atoi(number);
+  }
+  return -1;
+}
+
+/* Where an output goes, links followed. */
 static int resolve(const char *path, pending *p) {
-  char copy[PATH_MAX], folder[PATH_MAX];
   struct stat status;
   *p = (pending){.direct = strcmp(path, "-") == 0};
-  if (p->direct) {
-    strcpy(p->target, "-");
+  if (!*path || strlen(path) >= PATH_MAX) return fail_with(*path ? ENAMETOOLONG : ENOENT);
+  if (p->direct || descriptor_of(path) >= 0) {
+    p->direct = 1;
+    strcpy(p->target, path);
     return 0;
   }
-  if (!*path || strlen(path) >= sizeof copy) {
-    errno = *path ? ENAMETOOLONG : ENOENT;
-    return -1;
-  }
-  if (stat(path, &status) == 0) {
-    if (S_ISDIR(status.st_mode)) {
-      errno = EISDIR;
-      return -1;
-    }
-    p->direct = !S_ISREG(status.st_mode);
-    return realpath(path, p->target) ? 0 : -1;
-  }
-  strcpy(copy, path);
-  if (!realpath(dirname(copy), folder)) return -1;
-  strcpy(copy, path);
-  const char *name = basename(copy);
-  if (path[strlen(path) - 1] == '/') errno = EISDIR;
-  if (path[strlen(path) - 1] == '/') return -1;
-  snprintf(p->target, sizeof p->target, "%s/%s", strcmp(folder, "/") ? folder : "", name);
-  return 0;
+  if (stat(path, &status) != 0) return resolve_new(path, p);
+  if (S_ISDIR(status.st_mode)) return fail_with(EISDIR);
+  p->direct = !S_ISREG(status.st_mode);
+  return realpath(path, p->target) ? 0 : -1;
 }
 
 static int same_target(int count, int *which) {
@@ -149,7 +177,9 @@ static int write_temporary(pending *p, const npy_array *array) {
 
 static int write_direct(const pending *p, const npy_array *array) {
   if (strcmp(p->target, "-") == 0) return write_array(stdout, array);
-  FILE *file = fopen(p->target, "wb");
+  int descriptor = descriptor_of(p->target);
+  if (descriptor >= 0 && (descriptor = dup(descriptor)) < 0) return -1;
+  FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : fopen(p->target, "wb");
   if (!file) return -1;
   int code = write_array(file, array), failure = errno;
   if (fclose(file) != 0 && !code) return -1;

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 #
-# What `make install` installs: headers, both libraries, pkg-config file, CMake package, command and man page. Nothing of it
+# What is installed: headers, both libraries, pkg-config file, CMake package, command and man page. Nothing of it
 # names the place of installation, so that the tree may be moved.
 
-option(RMSNORM_INSTALL "install the library" ${PROJECT_IS_TOP_LEVEL})
 if(NOT RMSNORM_INSTALL)
   return()
 endif()
@@ -41,8 +40,19 @@ file(RELATIVE_PATH PC_LIBDIR ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR
 configure_file(cmake/rmsnorm.pc.in ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/rmsnorm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# `make install` builds this alone: no tests.
+add_custom_target(rmsnorm_installed DEPENDS rmsnorm_static rmsnorm_shared)
+if(TARGET rmsnorm_cuda)
+  add_dependencies(rmsnorm_installed rmsnorm_cuda)
+endif()
+
 if(TARGET rmsnorm_command)
+  add_dependencies(rmsnorm_installed rmsnorm_command)
   install(TARGETS rmsnorm_command)
   install(FILES docs/man/rmsnorm.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  if(BUILD_SHARED_LIBS) # the command finds the library from its own place
+    file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+    set_target_properties(rmsnorm_command PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  endif()
 endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -92,9 +92,10 @@ int main(void) {
 
   /* Asked for once, used in every step: the library itself allocates nothing. */
   backward.workspace_bytes = rms_backward_workspace(&spec, &backward);
-  backward.workspace = aligned_alloc(64, (backward.workspace_bytes + 63) / 64 * 64);
+  char *room = malloc(backward.workspace_bytes + 63);
+  backward.workspace = room + (64 - (uintptr_t)room % 64) % 64; /* on a multiple of 64 bytes */
   rms_pool *pool = NULL;
-  rms_status status = backward.workspace ? rms_pool_create(&pool, 2) : RMS_E_MEMORY;
+  rms_status status = room ? rms_pool_create(&pool, 2) : RMS_E_MEMORY;
   if (status != RMS_OK) return fprintf(stderr, "training: %s\n", rms_status_string(status)), 1;
   const rms_executor threads = rms_pool_executor(pool);
 
@@ -112,7 +113,7 @@ int main(void) {
       weight[j] -= 0.5f / ROWS * dweight[j];
   }
   rms_pool_destroy(pool);
-  free(backward.workspace);
+  free(room);
   if (status != RMS_OK) return fprintf(stderr, "training: %s\n", rms_status_string(status)), 1;
 
   printf("loss %.4f -> %.4f in %d steps; %d gradients differ from a plain loop\n", first_loss, loss, STEPS, wrong);

@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# setup.sh LIST: installs the Debian packages of LIST (lines of `package  # why`) that are missing, if that can be done
+# setup.sh LIST...: installs the Debian packages of the lists (lines of `package  # why`) that are missing, if that can be done
 # without asking anybody: as root, or with a sudo that wants no password. Otherwise one message says what to install and
 # how. Succeeds if nothing is missing, or if what the build cannot do without is there. RMSNORM_SETUP=off: never install.
 # shellcheck disable=SC2016,SC2086 # ${...} is for dpkg-query; lists of packages are meant to split
 set -eu
 export LC_ALL=C
 
-list=$1
+lists=$*
 lock_wait=120 # seconds to wait for another apt-get to finish
 
-listed_packages() { sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list" | sort -u; }
+listed_packages() { sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' $lists | sort -u; }
 
 missing_packages() {
   listed_packages >"$scratch/wanted"
@@ -66,7 +66,7 @@ say_what_is_missing() {
   {
     echo "setup: not installed:"
     for package in $missing; do
-      grep -E "^$package([[:space:]]|#|$)" "$list" | sed 's/^/  /'
+      grep -hE "^$package([[:space:]]|#|$)" $lists | sed 's/^/  /'
     done
     if [ -n "$wanted" ]; then
       echo "setup: to install:  sudo apt-get update && sudo apt-get install --no-install-recommends" $wanted
@@ -85,7 +85,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 if ! command -v dpkg-query >/dev/null; then
   if build_tools_present; then exit 0; fi
-  echo "setup: no Debian or Ubuntu; install a C compiler, CMake 3.21 and make or ninja, and what $list names" >&2
+  echo "setup: no Debian or Ubuntu; install a C compiler, CMake 3.21 and make or ninja, and what $lists names" >&2
   exit 1
 fi
 

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "system.h"
 
 enum { PRINTED_FAILURES = 20, SKIPPED = 77, CANARY = 0xA5, CANARY_BYTES = 512 };
 
@@ -280,12 +279,12 @@ static size_t slack(void) {
 }
 
 t_guard t_guard_make(size_t capacity) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  size_t page = page_size();
   t_guard guard;
   guard.room_bytes = ((capacity + slack()) / page + 1) * page;
   guard.map_bytes = guard.room_bytes + 2 * page;
-  guard.map = mmap(NULL, guard.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (guard.map == MAP_FAILED || mprotect(guard.map + page, guard.room_bytes, PROT_READ | PROT_WRITE) != 0) {
+  guard.map = pages_map(guard.map_bytes);
+  if (!guard.map || !pages_open(guard.map + page, guard.room_bytes)) {
     perror("guarded memory");
     exit(1);
   }
@@ -298,7 +297,7 @@ int t_guard_fits(const t_guard *guard, size_t capacity) {
 }
 
 void t_guard_free(t_guard *guard) {
-  if (guard->map) munmap(guard->map, guard->map_bytes);
+  if (guard->map) pages_unmap(guard->map, guard->map_bytes);
   memset(guard, 0, sizeof *guard);
 }
 

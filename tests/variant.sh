@@ -4,7 +4,11 @@
 #   asan      address and undefined-behaviour sanitizers        a build of its own, all quick tests
 #   tsan      thread sanitizer                                  a build of its own, the tests with threads
 #   clang     the other compiler                                a build of its own, digests and bits
+#   native    -march=native and what careless parents pass      a build of its own, all quick tests
+#   v3        clang with a distribution's baseline, x86-64-v3   a build of its own, all quick tests
 #   aarch64   cross compiled, run by qemu-aarch64               a build of its own, all quick tests
+#   musl      the other C library, linked statically            a build of its own, digests, units and examples
+#   mingw64   for Windows, run by wine                          a build of its own, digests and examples
 #   valgrind  BUILD's programs under memcheck
 #   nehalem   BUILD's programs on an emulated CPU without AVX:  must choose scalar
 #   haswell   BUILD's programs on an emulated CPU with AVX2:    must choose avx2
@@ -28,8 +32,11 @@ configure_and_build() {
   cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
     -DRMSNORM_NO_OPENMP=ON "$@" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
   # shellcheck disable=SC2086 # a list
-  cmake --build "$own" --target $targets --parallel 2 > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
+  cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 }
+
+# The targets of the examples that need nothing but the library.
+examples() { for file in "$source"/examples/*.c; do basename "$file" .c; done | sed -e /openmp/d -e 's/^/example_/'; }
 
 # First which instruction sets run and which are compiled only.
 run_tests() {
@@ -53,12 +60,13 @@ mkdir -p "$build/variants"
 case $name in
 asan)
   flags="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 $less_inlining"
-  configure_and_build quick_tests -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags"
+  configure_and_build quick_tests -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags" \
+    -DCMAKE_CXX_FLAGS="$flags"
   run_tests -L quick
   ;;
 tsan)
   flags="-fsanitize=thread -O1 $less_inlining"
-  configure_and_build "threads threads_pool unit_active" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags"
+  configure_and_build "threads threads_pool unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
   run_tests -L threads
   ;;
 clang)
@@ -66,10 +74,45 @@ clang)
   configure_and_build "golden_digests bits_isa vec_operations unit_active" -DCMAKE_C_COMPILER=clang -DRMSNORM_WERROR=ON
   run_tests -R '^(golden_digests|bits_isa|vec_operations)$'
   ;;
+native)
+  flags="-march=native -Ofast -ffast-math -funsafe-math-optimizations -ffinite-math-only -flto"
+  configure_and_build "quick_tests rmsnorm_shared" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags"
+  # What gcc links into programs and libraries under such flags would change the arithmetic of every process that loads them.
+  if nm "$own/librmsnorm.so" | grep set_fast_math; then echo "the shared library switches to flush-to-zero" >&2; exit 1; fi
+  run_tests -L quick
+  ;;
+v3)
+  need clang
+  for flag in avx2 fma bmi2 movbe; do
+    grep -qw $flag /proc/cpuinfo || { echo "skipped: this CPU is older than x86-64-v3"; exit 77; }
+  done
+  configure_and_build quick_tests -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-march=x86-64-v3 -DRMSNORM_WERROR=ON
+  run_tests -L quick
+  ;;
 aarch64)
   need aarch64-linux-gnu-gcc qemu-aarch64
   configure_and_build quick_tests --toolchain "$source/cmake/toolchains/aarch64.cmake"
+  # This emulator fails an assertion of its own when the child of a process with threads starts some.
+  export RMSNORM_NO_THREADS_AFTER_FORK=1
   RMSNORM_REQUIRE_ISA=neon run_tests -L quick
+  ;;
+musl)
+  need musl-gcc
+  configure_and_build "rmsnorm_shared golden_digests unit_active unit_arguments threads $(examples)" -DRMSNORM_OPTIMIZE=OFF \
+    -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_C_FLAGS_RELEASE="-O1 $less_inlining"
+  run_tests -R '^(golden_digests|unit_arguments|threads|examples\..*)$'
+  ;;
+mingw64)
+  need x86_64-w64-mingw32-gcc
+  configure_and_build "rmsnorm_shared golden_digests unit_active $(examples)" \
+    --toolchain "$source/cmake/toolchains/mingw64.cmake" -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE="-O2 $less_inlining"
+  if x86_64-w64-mingw32-objdump -d "$own/librmsnorm.a" | grep -E 'vmov(aps|apd|dqa)[0-9]* .*%r[sb]p.*%[yz]mm|vmov(aps|apd|dqa)[0-9]* .*%[yz]mm.*%r[sb]p'; then
+    echo "aligned moves of vectors on a stack that is not aligned" >&2
+    exit 1
+  fi
+  export WINEPREFIX="$own/wine" WINEDEBUG=-all
+  wine cmd /c exit > "$own.log" 2>&1 || { echo "skipped: compiled, but not run: wine does not work here"; exit 77; }
+  run_tests -R '^(golden_digests|examples\..*)$'
   ;;
 valgrind)
   need valgrind

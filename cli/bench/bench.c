@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rmsnorm bench: the bars of the library, or the problems given. */
+ * rmsnorm bench: a list of common problems, or the problems given. */
 #include "../cli.h"
 
 #include <stdio.h>
@@ -12,24 +12,30 @@
 #endif
 
 typedef struct bench_options {
-  int json, shorter, list;
+  int json, shorter, list, verbose, targets;
   const char *device;
   int64_t threads, rounds; /* UNSET: as the problem says; as many as its time allows */
 } bench_options;
 
 #define UNSET INT64_MIN
 
-static const char EXAMPLES[] = "  rmsnorm bench                                  the bars: about a minute\n"
-                               "  rmsnorm bench --short --json > bench.json\n"
-                               "  rmsnorm bench rms:fwd:bf16:512x4096            one problem, all engines\n"
-                               "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n";
+static const char EXAMPLES[] =
+    "  rmsnorm bench                                  common problems: half a minute\n"
+    "  rmsnorm bench --targets                        what the library aims at, and what is met\n"
+    "  rmsnorm bench --short --json > bench.json\n"
+    "  rmsnorm bench rms:fwd:bf16:512x4096            one problem, all engines\n"
+    "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n";
 
 static const char NOTES[] =
     "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
     "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V eps=V epsout round=before groups=G perhead\n"
     "k=K p=P idx res[=f32] dres recompute acc out=A+B grad=same|f32 pad=N inplace seed=N isa=NAME threads=N.\n"
     "'rmsnorm check' reads the same strings.\n"
-    "Exit code 1: a result differed from the scalar kernel's. A bar that is not reached is no error.\n";
+    "Exit code 1: a result differed from the scalar kernel's. A target that is not met is no error.\n";
+
+static report_form form_of(const bench_options *options) {
+  return options->json ? REPORT_JSON : options->verbose ? REPORT_VERBOSE : REPORT_TABLE;
+}
 
 /* ---- One problem ---- */
 
@@ -58,7 +64,7 @@ static int bench_problems(char **problems, int count, const bench_options *optio
         measure_check(&problem, reason, sizeof reason))
       return cli_error(problems[i], "%s", reason);
   }
-  report_begin(&r, options->json);
+  report_begin(&r, form_of(options));
   for (int i = 0; i < count; i++) {
     bench_result result;
     int code = measure_text(problems[i], options, &how, &result);
@@ -70,22 +76,23 @@ static int bench_problems(char **problems, int count, const bench_options *optio
   return CLI_OK;
 }
 
-/* ---- The bars ---- */
+/* ---- The default list ---- */
 
-static int bench_bars(const bench_options *options, report *r) {
+static int bench_list(const bench_options *options, report *r) {
   measure_options how = {.seconds = options->shorter ? 0.4 : 1.2,
                          .rounds = options->rounds == UNSET ? 0 : options->rounds};
-  for (int i = 0; i < BENCH_BAR_COUNT;) {
-    const char *problem = BENCH_BARS[i].problem;
+  for (int i = 0; i < BENCH_TARGET_COUNT;) {
+    const char *problem = BENCH_TARGETS[i].problem;
     bench_result result;
     int code = measure_text(problem, options, &how, &result);
     if (code != CLI_OK) return code;
     report_problem(r, &result);
-    for (; i < BENCH_BAR_COUNT && strcmp(problem, BENCH_BARS[i].problem) == 0; i++) {
-      char description[REPORT_BAR_TEXT];
-      bar_describe(&BENCH_BARS[i], description, sizeof description);
-      double value = bar_value(&BENCH_BARS[i], &result);
-      report_bar(r, problem, description, value, BENCH_BARS[i].limit, bar_reached(&BENCH_BARS[i], value));
+    for (; i < BENCH_TARGET_COUNT && strcmp(problem, BENCH_TARGETS[i].problem) == 0; i++) {
+      if (!options->targets) continue;
+      char description[REPORT_TARGET_TEXT];
+      target_describe(&BENCH_TARGETS[i], description, sizeof description);
+      double value = target_value(&BENCH_TARGETS[i], &result);
+      report_target(r, problem, description, value, BENCH_TARGETS[i].limit, target_met(&BENCH_TARGETS[i], value));
     }
     measure_free(&result);
   }
@@ -113,8 +120,8 @@ static int bench_flatness(const bench_options *options, report *r) {
       if (count == 0 || cost[count] > dearest) dearest = cost[count];
     }
     report_flat(r, level, cost, count);
-    report_bar(r, level->name, "dearest width at most 1.50 of the cheapest", dearest / cheapest, FLAT_LIMIT,
-               dearest <= FLAT_LIMIT * cheapest);
+    report_target(r, level->name, "dearest width at most 1.50 of the cheapest", dearest / cheapest, FLAT_LIMIT,
+                  dearest <= FLAT_LIMIT * cheapest);
   }
   return CLI_OK;
 }
@@ -122,26 +129,26 @@ static int bench_flatness(const bench_options *options, report *r) {
 static void bench_workspace(report *r) {
   size_t few, many;
   workspace_sizes(&few, &many);
-  report_bar(r, "backward workspace, 4096 columns", "2^40 rows at most 1 x that of 2^20 rows",
-             few ? (double)many / (double)few : 0, 1, few > 0 && many > 0 && many <= few);
+  report_target(r, "backward workspace, 4096 columns", "2^40 rows at most 1 x that of 2^20 rows",
+                few ? (double)many / (double)few : 0, 1, few > 0 && many > 0 && many <= few);
 }
 
 static int bench_default(const bench_options *options) {
   report r;
-  report_begin(&r, options->json);
-  int code = bench_bars(options, &r);
-  if (code == CLI_OK) code = bench_flatness(options, &r);
+  report_begin(&r, form_of(options));
+  int code = bench_list(options, &r);
+  if (code == CLI_OK && options->targets) code = bench_flatness(options, &r);
   if (code != CLI_OK) return code;
-  bench_workspace(&r);
+  if (options->targets) bench_workspace(&r);
   report_end(&r);
   return CLI_OK;
 }
 
-static void list_bars(void) {
-  for (int i = 0; i < BENCH_BAR_COUNT; i++) {
-    char description[REPORT_BAR_TEXT];
-    bar_describe(&BENCH_BARS[i], description, sizeof description);
-    printf("%-34s %s\n", BENCH_BARS[i].problem, description);
+static void list_targets(void) {
+  for (int i = 0; i < BENCH_TARGET_COUNT; i++) {
+    char description[REPORT_TARGET_TEXT];
+    target_describe(&BENCH_TARGETS[i], description, sizeof description);
+    printf("%-34s %s\n", BENCH_TARGETS[i].problem, description);
   }
 }
 
@@ -153,13 +160,17 @@ int cmd_bench(int argc, char **argv) {
       {"device", 0, CLI_STRING, &options.device, "D", "cpu (default) or cuda"},
       {"threads", 0, CLI_INT, &options.threads, "N", "run every problem on N threads, the copies too"},
       {"rounds", 0, CLI_INT, &options.rounds, "N", "N rounds a problem (default: as many as its time allows)"},
-      {"list", 0, CLI_FLAG, &options.list, NULL, "print the problems and bars of the default list, time nothing"},
+      {"list", 0, CLI_FLAG, &options.list, NULL, "print the problems and targets of the default list, time nothing"},
+      {"verbose", 'v', CLI_FLAG, &options.verbose, NULL, "every engine of a problem, with quantiles"},
+      {"targets", 0, CLI_FLAG, &options.targets, NULL,
+       "say what the library aims at on each problem and whether it is met; also\nhow flat the cost is over widths: "
+       "another half minute"},
       {0}};
   const cli_command command = {
       "bench",
       "[PROBLEM...] [OPTION...]",
       "Times the operations against the fastest plain copy of the same bytes with the same mix of reads and\n"
-      "writes on the same buffers. Without problems: the bars that the library is held to.",
+      "writes on the same buffers. Without problems: a list of common ones, a row each.",
       EXAMPLES,
       table,
       NOTES};
@@ -180,8 +191,9 @@ int cmd_bench(int argc, char **argv) {
   code = cli_check_environment();
   if (code >= 0) return code;
   if (options.list) {
-    list_bars();
+    list_targets();
     return CLI_OK;
   }
+  if (options.targets && argc > 0) return cli_error("--targets", "belongs to the default list, without problems");
   return argc > 0 ? bench_problems(argv, argc, &options) : bench_default(&options);
 }

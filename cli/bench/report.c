@@ -7,17 +7,17 @@
 #include "../cli.h"
 #include "../machine.h"
 
-static const char *verdict(int reached) {
-  if (!cli_color(stdout)) return reached ? "reached" : "NOT REACHED";
-  return reached ? "\033[32mreached\033[0m" : "\033[31mNOT REACHED\033[0m";
+static const char *verdict(int met) {
+  if (!cli_color(stdout)) return met ? "met" : "not met";
+  return met ? "\033[32mmet\033[0m" : "\033[33mnot met\033[0m";
 }
 
-void report_begin(report *r, int json) {
+void report_begin(report *r, report_form form) {
   machine m;
-  *r = (report){.json = json};
+  *r = (report){.form = form};
   machine_read(&m);
   const char *active = rms_isa_active();
-  if (json) {
+  if (form == REPORT_JSON) {
     printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());
     cli_json_string(stdout, m.cpu);
     printf(",\n  \"instruction_set\": \"%s\",\n  \"last_level_cache_bytes\": %lld,\n  \"problems\": [",
@@ -25,9 +25,41 @@ void report_begin(report *r, int json) {
     return;
   }
   printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
-  printf("Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result of the library was first"
-         "\ncompared bit for bit with the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of "
-         "the same bytes.\n");
+  if (form == REPORT_VERBOSE)
+    printf(
+        "Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result of the library was first"
+        "\ncompared bit for bit with the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of "
+        "the same bytes.\n");
+  else
+    printf("of copy: speed as a fraction of the fastest plain copy of the same bytes. --verbose: engines and spreads.\n"
+           "%-34s %10s %8s %8s  %-12s %9s\n",
+           "problem", "a call", "GB/s", "of copy", "vs LayerNorm", "vs naive");
+}
+
+/* ---- a row per problem ---- */
+
+static void time_text(double ns, char *text, size_t size) {
+  if (ns < 1e3)
+    snprintf(text, size, "%.1f ns", ns);
+  else if (ns < 1e6)
+    snprintf(text, size, "%.2f us", ns / 1e3);
+  else
+    snprintf(text, size, "%.2f ms", ns / 1e6);
+}
+
+static void problem_row(const bench_result *b, const char *text) {
+  const bench_engine *self = result_engine(b, ROLE_SELF), *layer = result_engine(b, ROLE_LAYER), *naive = NULL;
+  char time[32], against_layer[32] = "", against_naive[32] = "";
+  for (int i = 0; i < b->engine_count; i++)
+    if (b->engines[i].type == ENGINE_NAIVE) naive = &b->engines[i];
+  time_text(self->median, time, sizeof time);
+  if (layer && layer != self) {
+    double less = 100 * (1 - engine_ratio(layer, self));
+    snprintf(against_layer, sizeof against_layer, "%.0f %% %s", less < 0 ? -less : less, less < 0 ? "more" : "less");
+  }
+  if (naive) snprintf(against_naive, sizeof against_naive, "%.1f x", engine_ratio(self, naive));
+  printf("%-34s %10s %8.2f %8.2f  %-12s %9s\n", text, time, b->bytes / self->median, self->of_ceiling, against_layer,
+         against_naive);
 }
 
 static void problem_json(const bench_result *b, const char *text) {
@@ -60,11 +92,13 @@ static void problem_text(const bench_result *b, const char *text) {
 void report_problem(report *r, const bench_result *result) {
   char text[VF_TEXT_MAX];
   vf_problem_print(&result->problem, text, sizeof text);
-  if (r->json && r->problem_count) putchar(',');
-  if (r->json)
+  if (r->form == REPORT_JSON && r->problem_count) putchar(',');
+  if (r->form == REPORT_JSON)
     problem_json(result, text);
-  else
+  else if (r->form == REPORT_VERBOSE)
     problem_text(result, text);
+  else
+    problem_row(result, text);
   r->problem_count++;
   fflush(stdout);
 }
@@ -76,13 +110,13 @@ void report_flat(report *r, const flat_level *level, const double *ns_per_elemen
   memcpy(l->ns_per_element, ns_per_element, (size_t)count * sizeof *ns_per_element);
 }
 
-void report_bar(report *r, const char *subject, const char *description, double value, double limit, int reached) {
-  report_line *line = &r->bars[r->bar_count++];
+void report_target(report *r, const char *subject, const char *description, double value, double limit, int met) {
+  report_line *line = &r->targets[r->target_count++];
   snprintf(line->subject, sizeof line->subject, "%s", subject);
   snprintf(line->description, sizeof line->description, "%s", description);
   line->value = value;
   line->limit = limit;
-  line->reached = reached;
+  line->met = met;
 }
 
 static void end_json(const report *r) {
@@ -96,17 +130,17 @@ static void end_json(const report *r) {
              l->ns_per_element[j]);
     printf("]}");
   }
-  printf("],\n  \"bars\": [");
-  for (int i = 0; i < r->bar_count; i++) {
-    const report_line *b = &r->bars[i];
-    printf("%s\n    {\"subject\": \"%s\", \"bar\": \"%s\", \"value\": %.6g, \"limit\": %.6g, \"reached\": %s}",
-           i ? "," : "", b->subject, b->description, b->value, b->limit, b->reached ? "true" : "false");
+  printf("],\n  \"targets\": [");
+  for (int i = 0; i < r->target_count; i++) {
+    const report_line *b = &r->targets[i];
+    printf("%s\n    {\"subject\": \"%s\", \"target\": \"%s\", \"value\": %.6g, \"limit\": %.6g, \"met\": %s}",
+           i ? "," : "", b->subject, b->description, b->value, b->limit, b->met ? "true" : "false");
   }
   printf("]\n}\n");
 }
 
 static void end_text(const report *r) {
-  int reached = 0;
+  int met = 0;
   if (r->level_count) {
     printf("\n%-20s", "ns/elem at width");
     for (int i = 0; i < FLAT_WIDTH_COUNT; i++)
@@ -119,17 +153,17 @@ static void end_text(const report *r) {
       printf(" %8.4f", r->levels[i].ns_per_element[j]);
     putchar('\n');
   }
-  if (r->bar_count) printf("\n%-32s %-44s %9s\n", "subject", "bar", "figure");
-  for (int i = 0; i < r->bar_count; i++) {
-    const report_line *b = &r->bars[i];
-    printf("%-32s %-44s %9.3f  %s\n", b->subject, b->description, b->value, verdict(b->reached));
-    reached += b->reached;
+  if (r->target_count) printf("\n%-32s %-44s %9s\n", "subject", "target", "measured");
+  for (int i = 0; i < r->target_count; i++) {
+    const report_line *b = &r->targets[i];
+    printf("%-32s %-44s %9.3f  %s\n", b->subject, b->description, b->value, verdict(b->met));
+    met += b->met;
   }
-  if (r->bar_count) printf("\n%d of %d bars reached\n", reached, r->bar_count);
+  if (r->target_count) printf("\n%d of %d targets met\n", met, r->target_count);
 }
 
 void report_end(const report *r) {
-  if (r->json)
+  if (r->form == REPORT_JSON)
     end_json(r);
   else
     end_text(r);

@@ -4,14 +4,14 @@
 #ifndef RMSNORM_BENCH_REPORT_H
 #define RMSNORM_BENCH_REPORT_H
 
-#include "bars.h"
+#include "targets.h"
 
-enum { REPORT_BARS_MAX = 32, REPORT_BAR_TEXT = 64 };
+enum { REPORT_TARGETS_MAX = 32, REPORT_TARGET_TEXT = 64 };
 
 typedef struct report_line {
-  char subject[REPORT_BAR_TEXT], description[REPORT_BAR_TEXT];
+  char subject[REPORT_TARGET_TEXT], description[REPORT_TARGET_TEXT];
   double value, limit;
-  int reached;
+  int met;
 } report_line;
 
 typedef struct report_level {
@@ -20,20 +20,26 @@ typedef struct report_level {
   int count;
 } report_level;
 
+typedef enum report_form {
+  REPORT_TABLE,   /* a row per problem                          */
+  REPORT_VERBOSE, /* a table per problem: engines and quantiles */
+  REPORT_JSON     /* everything, as one document                */
+} report_form;
+
 typedef struct report {
-  int json;
+  report_form form;
   int problem_count;
   report_level levels[FLAT_LEVEL_COUNT];
   int level_count;
-  report_line bars[REPORT_BARS_MAX];
-  int bar_count;
+  report_line targets[REPORT_TARGETS_MAX];
+  int target_count;
 } report;
 
-/* Problems are written at once; levels and bars are gathered and written at the end. */
-void report_begin(report *r, int json);
+/* Problems are written at once; levels and targets are gathered and written at the end. */
+void report_begin(report *r, report_form form);
 void report_problem(report *r, const bench_result *result);
 void report_flat(report *r, const flat_level *level, const double *ns_per_element, int count);
-void report_bar(report *r, const char *subject, const char *description, double value, double limit, int reached);
+void report_target(report *r, const char *subject, const char *description, double value, double limit, int met);
 void report_end(const report *r);
 
 #endif

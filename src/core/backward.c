@@ -49,7 +49,7 @@ static void run_finish(const void *arg, int64_t first, int64_t last) {
 
 /* ---- a whole call ---- */
 
-static int64_t segment_traffic(const rms_backward_job *job) {
+static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
   int64_t bytes = 2 * size;
   if (job->dx.data) bytes += size;
@@ -63,7 +63,7 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
          !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
 }
 
-static void choose_stores(rms_backward_job *job, int64_t segments, int64_t traffic) {
+static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int64_t traffic) {
   const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
   if (segments * traffic <= rms_stream_threshold()) return;
@@ -114,8 +114,8 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     if (wants_sums) set_empty(&r.dweight, &r.job.lay), set_empty(&r.dbias, &r.job.lay);
     return RMS_OK;
   }
-  int64_t traffic = segment_traffic(&r.job);
-  if (!sums_out) choose_stores(&r.job, segments, traffic);
+  int64_t traffic = gradient_traffic(&r.job);
+  if (!sums_out) choose_gradient_stores(&r.job, segments, traffic);
   if (wants_sums)
     run_sums(&r, segments, traffic, executor);
   else

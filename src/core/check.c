@@ -58,6 +58,10 @@ static rms_status check_weight(types *t, const void *weight, int32_t given) {
 
 /* ---- the spec ---- */
 
+static bool misaligned(const void *p, size_t size) {
+  return (uintptr_t)p % size != 0;
+}
+
 static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) {
   int64_t k = spec->partial;
   if (k == 0) return spec->indices ? RMS_E_PARTIAL : RMS_OK;
@@ -65,6 +69,7 @@ static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) 
   if ((flags & RMS_CHECK_SPLIT) && k == RMS_PARTIAL_NONE) return spec->indices ? RMS_E_PARTIAL : RMS_OK;
   if (k < 1 || k > width) return RMS_E_PARTIAL;
   if (!spec->indices || (flags & RMS_CHECK_DEVICE)) return RMS_OK;
+  if (misaligned(spec->indices, sizeof(int64_t))) return RMS_E_ALIGNMENT; /* before they are read */
   for (int64_t i = 0, last = -1; i < k; last = spec->indices[i++])
     if (spec->indices[i] <= last || spec->indices[i] >= width) return RMS_E_PARTIAL;
   return RMS_OK;
@@ -281,10 +286,6 @@ static void place(const types *t, const rms_spec *spec, const void *weight, int6
   lay->weight_inner = spec->weight_per_inner ? spec->cols * size_of(t->weight) : 0;
 }
 
-static bool misaligned(const void *p, size_t size) {
-  return (uintptr_t)p % size != 0;
-}
-
 /* The arrays of numbers that are read and written as such; tensors may lie anywhere. */
 static rms_status check_alignment(const rms_spec *spec, const void *rstd, const void *mean, int64_t stat_size,
                                   const void *stats, const void *sums) {
@@ -432,7 +433,7 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   bool known = false;
   if (!is_dtype(args->x.dtype)) return RMS_E_DTYPE;
   t->data = t->as_x = (rms_dtype)(args->dy.dtype == RMS_AS_X ? args->x.dtype : args->dy.dtype);
-  if (!is_dtype(t->data)) return RMS_E_DTYPE;
+  if (!is_dtype((int32_t)t->data)) return RMS_E_DTYPE;
   t->residual = t->data;
   if ((rms_dtype)args->x.dtype != t->data) { /* a sum in f32 beside 16-bit data */
     if (args->x.dtype != RMS_F32 || t->data == RMS_F64) return RMS_E_DTYPE;

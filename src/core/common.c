@@ -3,6 +3,7 @@
  * Statuses, version, sizes: the small things. */
 #include <math.h>
 #include "../../include/rmsnorm.h"
+#include "arithmetic.h"
 #include "fp_env.h"
 
 #define TEXT_(a) #a

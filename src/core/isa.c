@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which instruction set is in use: one atomic pointer to a table of kernels. The first call publishes its own choice
- * only where nobody has forced one meanwhile. This file is compiled for the oldest CPU that the library runs on. */
+ * only where nobody has forced one meanwhile. This file is compiled for the oldest CPU that the build is meant
+ * for. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/detect.h"
 #include "run.h"
-
-#if defined(__AVX__)
-#error "the dispatcher must not be compiled for AVX"
-#endif
 
 static const struct {
   const rms_kernels *kernels;

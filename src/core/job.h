@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "../../include/rmsnorm.h"
+#include "arithmetic.h"
 
 /* A tensor of rows: data = NULL when absent; strides in bytes. */
 typedef struct {

@@ -59,7 +59,7 @@ static _Thread_local bool in_task;
 /* ---- what the system says ---- */
 
 static int usable_cores(void) {
-#if defined(__linux__)
+#if defined(CPU_COUNT)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif

@@ -156,7 +156,7 @@ static void merge(void) {
     }
   }
   for (size_t k = 0; k < T_COUNT(kinds); k++) {
-    rms_spec spec = {.cols = 8, .eps = 1e-5, .kind = kinds[k]};
+    rms_spec spec = {.cols = 8, .eps = 1e-5, .kind = (int32_t)kinds[k]};
     memcpy(expected, into, sizeof into);
     T_EQ_STATUS(RMS_OK, rms_stats_merge(&spec, COUNT, expected, from));
     for (int s = 0; s < SETTINGS; s++) {

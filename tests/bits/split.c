@@ -209,7 +209,7 @@ static void statistics(void) {
     static const float f32[] = {1, 2, 3, 4};
     static const double f64[] = {1, 2, 3, 4};
     const void *const data[] = {[RMS_F32] = f32, [RMS_F64] = f64, [RMS_BF16] = bf16, [RMS_F16] = f16};
-    rms_forward_args args = {.outer = 1, .x = {data[dtypes[d]], (int32_t)dtypes[d]}};
+    rms_forward_args args = {.outer = 1, .x = {.data = data[dtypes[d]], .dtype = (int32_t)dtypes[d]}};
     rms_spec spec = {.cols = 4};
     rms_stat stat;
     t_context("dtype=%d", (int)d);

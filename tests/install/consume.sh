@@ -10,6 +10,7 @@ way=$1
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=$SCRATCH/installed
 work=$SCRATCH/$way
+soname=librmsnorm.so.0.2
 warnings="-Wall -Wextra -Wpedantic -Werror"
 
 fail() {
@@ -31,13 +32,13 @@ compile() { $CC $CFLAGS -std=c11 $warnings "$here/consumer.c" -o "$work/consumer
 
 run() { LD_LIBRARY_PATH="${1:-}" "$work/consumer" || fail "the consumer exits with $?"; }
 
-expect_shared() { readelf -d "$work/consumer" | grep -q 'NEEDED.*librmsnorm\.so\.0\]' || fail "not linked to librmsnorm.so.0"; }
+expect_shared() { readelf -d "$work/consumer" | grep -q "NEEDED.*\[$soname\]" || fail "not linked to $soname"; }
 expect_static() { if readelf -d "$work/consumer" | grep -q 'NEEDED.*librmsnorm'; then fail "linked to the shared library"; fi; }
 
 cmake_project() {
   if ! {
-    cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CFLAGS" \
-      -DCMAKE_BUILD_TYPE=Release "$@" && cmake --build "$work/build" --target consumer --parallel 2
+    cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CFLAGS" "$@" &&
+      cmake --build "$work/build" --target consumer --parallel "${RMSNORM_BUILD_JOBS:-2}"
   } >"$work/log" 2>&1; then
     cat "$work/log"
     fail "the project does not build"
@@ -67,7 +68,8 @@ files)
   for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do
     [ -e "$lib/$file" ] || fail "$file is not installed"
   done
-  readelf -d "$lib/librmsnorm.so" | grep -q 'SONAME.*\[librmsnorm\.so\.0\]' || fail "the soname is not librmsnorm.so.0"
+  readelf -d "$lib/librmsnorm.so" | grep -q "SONAME.*\[$soname\]" || fail "the soname is not $soname"
+  [ -e "$lib/$soname" ] || fail "$soname is not installed"
   version=$(sed -n 's/^Version: //p' "$lib/pkgconfig/rmsnorm.pc")
   [ "$("$prefix/bin/rmsnorm" --version)" = "rmsnorm $version" ] || fail "the command and rmsnorm.pc have different versions"
   [ -s "$prefix/share/man/man1/rmsnorm.1" ] || fail "no man page"
@@ -96,6 +98,18 @@ readme) # the example of the README, built as the README says
   $CC $CFLAGS $warnings "$work/hello.c" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm) -o "$work/consumer"
   run "$lib"
   ;;
+examples) # every one of them with the line of the README
+  needs pkg-config
+  flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm)
+  for example in "$SOURCE"/examples/*.c; do
+    case $example in
+    */openmp.c) openmp=-fopenmp ;;
+    *) openmp= ;;
+    esac
+    $CC $CFLAGS $openmp "$example" $flags -o "$work/consumer" || fail "$example does not link"
+    run "$lib" >"$work/log"
+  done
+  ;;
 pkgconfig-static)
   needs pkg-config
   case $CFLAGS in *-fsanitize*) skip "sanitizers do not link statically" ;; esac
@@ -103,20 +117,24 @@ pkgconfig-static)
   expect_static
   run
   ;;
-package-shared)
-  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_WANTED=0.1 -DRMSNORM_TARGET=rmsnorm::rmsnorm
-  expect_shared
-  run
-  ;;
-package-static)
-  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_TARGET=rmsnorm::rmsnorm -DBUILD_SHARED_LIBS=OFF
+package) # rmsnorm::rmsnorm is what BUILD_SHARED_LIBS says
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_WANTED=0.2 -DRMSNORM_TARGET=rmsnorm::rmsnorm
   expect_static
   run
+  cmake_project -DBUILD_SHARED_LIBS=ON
+  expect_shared
+  run
+  cmake_project -DBUILD_SHARED_LIBS=OFF
+  expect_static
+  cmake_project -DRMSNORM_TARGET=rmsnorm::shared
+  expect_shared
   ;;
 package-version) # an incompatible version is refused, not taken
-  if cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" \
-    -DRMSNORM_WANTED=99.0 -DRMSNORM_TARGET=rmsnorm::rmsnorm >"$work/log" 2>&1; then fail "version 99 was found"; fi
-  grep -q 'compatible with requested version "99.0"' "$work/log" || { cat "$work/log"; fail "another reason"; }
+  for version in 99.0 0.1; do
+    if cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" \
+      -DRMSNORM_WANTED=$version -DRMSNORM_TARGET=rmsnorm::rmsnorm >"$work/log" 2>&1; then fail "version $version was found"; fi
+    grep -q "compatible with requested version \"$version\"" "$work/log" || { cat "$work/log"; fail "another reason"; }
+  done
   ;;
 moved) # the installation works from another place
   needs pkg-config
@@ -125,13 +143,20 @@ moved) # the installation works from another place
   compile $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm) -MD -MF "$work/used"
   grep -q "$work/elsewhere/.*rmsnorm\.h" "$work/used" || fail "the header came from another place"
   run "$lib"
-  cmake_project -DCMAKE_PREFIX_PATH="$work/elsewhere" -DRMSNORM_TARGET=rmsnorm::rmsnorm
+  cmake_project -DCMAKE_PREFIX_PATH="$work/elsewhere" -DRMSNORM_TARGET=rmsnorm::shared
   readelf -d "$work/build/consumer" | grep -q "R.*PATH.*$work/elsewhere" || fail "the library came from another place"
   run
   ;;
-subproject)
+subproject) # without a build type; rmsnorm::rmsnorm is what BUILD_SHARED_LIBS says
   cmake_project -DRMSNORM_SOURCE="$SOURCE" -DRMSNORM_CUDA=off -DRMSNORM_TARGET=rmsnorm::rmsnorm
   expect_static
+  run
+  [ ! -e "$work/build/rmsnorm/librmsnorm.so" ] || fail "the shared library was built, and nobody asked for it"
+  grep '"command"' "$work/build/compile_commands.json" | grep "$SOURCE/src/" | sed 's/.* -O/-O/' >"$work/units"
+  [ -s "$work/units" ] || fail "the library has no units"
+  if grep -v '^-O[23] ' "$work/units"; then fail "these units of the library are not optimised"; fi
+  cmake_project -DBUILD_SHARED_LIBS=ON
+  expect_shared
   run
   DESTDIR=$work/stage cmake --install "$work/build" --prefix /usr >"$work/log"
   if find "$work/stage" -name '*rmsnorm*' | grep .; then fail "the library was installed with the user's project"; fi

@@ -5,7 +5,7 @@
 #ifndef RMSNORM_TESTS_LAB_GRADIENT_H
 #define RMSNORM_TESTS_LAB_GRADIENT_H
 
-#include "layers.h"
+#include "models/layers.h"
 
 /* Builds a result from the parameters; called again and again with changed values. */
 typedef tensor *(*build_fn)(net *n, void *arg);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "harness.h"
-#include "model.h"
+#include "models/beam.h"
+#include "tape/ops.h"
+#include "text/bpe.h"
 
 enum { WORDS = 7, LIMIT = 4 }; /* ids 3..6 are words; 2 ends */
 

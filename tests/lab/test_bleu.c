@@ -2,7 +2,7 @@
  *
  * BLEU against the scores and tokens that SacreBLEU 2.6 gives for these sentences.
  */
-#include "bleu.h"
+#include "text/bleu.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  *
  * Subwords: merges worked out by hand, and round trips.
  */
-#include "bpe.h"
+#include "text/bpe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

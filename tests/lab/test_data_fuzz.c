@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data_images.h"
-#include "data_pairs.h"
-#include "data_text.h"
+#include "data/images.h"
+#include "data/pairs.h"
+#include "data/text.h"
 #include "harness.h"
 #include "samples.h"
 #include "temp.h"

@@ -2,7 +2,7 @@
  *
  * Images: idx files, CIFAR-10 batches, folders of either, sampling.
  */
-#include "data_images.h"
+#include "data/images.h"
 
 #include <stdio.h>
 #include <string.h>

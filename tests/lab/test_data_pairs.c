@@ -2,7 +2,7 @@
  *
  * Sentence pairs: text files, catalogues, cleaning, the split.
  */
-#include "data_pairs.h"
+#include "data/pairs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +130,27 @@ static void installed(void) {
   lab_pairs_free(&pairs);
 }
 
+/* A fixed few: others that are installed change nothing, and one that is missing leaves nothing behind. */
+static void named(void) {
+  sample mo;
+  lab_pairs pairs = {0};
+  sample_mo(&mo, catalogue, T_COUNT(catalogue), 0);
+  temp_write("root2/usr/share/locale/xx/LC_MESSAGES/b.mo", mo.bytes, mo.size);
+  temp_write("root2/usr/share/locale/xx/LC_MESSAGES/c.mo", mo.bytes, mo.size);
+  temp_write("root2/usr/share/locale/xx/LC_MESSAGES/other.mo", mo.bytes, mo.size);
+  temp_write("root2/usr/share/locale/xx/LC_MESSAGES/broken.mo", mo.bytes, mo.size - 1);
+  const char *root = temp_path("root2");
+  T_EQ_INT(0, lab_pairs_read_named(&pairs, root, "xx", (const char *const[]){"b", "c", NULL}, &error));
+  T_EQ_INT(8, pairs.count);
+  T_EQ_STR("gettext catalogues (en-xx): b c", pairs.origin);
+  lab_pairs_free(&pairs);
+  T_EQ_INT(2, lab_pairs_read_named(&pairs, root, "xx", (const char *const[]){"b", "d", "e", NULL}, &error));
+  T_EQ_INT(0, pairs.count);
+  T_EQ_INT(-1, lab_pairs_read_named(&pairs, root, "xx", (const char *const[]){"broken", NULL}, &error));
+  T_CHECK(strstr(error.text, "broken.mo"));
+  lab_pairs_free(&pairs);
+}
+
 /* One side through the cleaning; the other is the same text with "x" before it, so that neither equals the other. */
 static void expect_clean(const char *text, const char *cleaned) {
   lab_pairs pairs = {0};
@@ -215,8 +236,9 @@ static void splitting(void) {
 
 static const t_case cases[] = {{"text_files", text_files}, {"text_errors", text_errors},
                                {"catalogues", catalogues}, {"catalogue_errors", catalogue_errors},
-                               {"installed", installed},   {"cleaning", cleaning},
-                               {"filtering", filtering},   {"splitting", splitting}};
+                               {"installed", installed},   {"named", named},
+                               {"cleaning", cleaning},     {"filtering", filtering},
+                               {"splitting", splitting}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

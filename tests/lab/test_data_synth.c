@@ -3,12 +3,12 @@
  * Synthetic data: the same from the same seed, distinct, said to be synthetic, and learnable: simple counting or
  * comparing already beats chance by far.
  */
-#include "data_synth.h"
+#include "data/synth.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "data_strings.h"
+#include "base/strings.h"
 #include "harness.h"
 
 static void pairs_are_distinct(void) {

@@ -2,12 +2,12 @@
  *
  * Plain text and the cloze questions made from it.
  */
-#include "data_text.h"
+#include "data/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "data_synth.h"
+#include "data/synth.h"
 #include "harness.h"
 #include "temp.h"
 

@@ -4,7 +4,7 @@
  */
 #include "gradient.h"
 #include "harness.h"
-#include "model.h"
+#include "models/model.h"
 
 static model_config tiny(norm_kind kind) {
   return (model_config){.sizes = {.width = 8,
@@ -100,11 +100,10 @@ static void retrieval(void) {
 
 static void language_model(void) {
   lab_text text = {0};
-  lab_error error = {""};
   lab_synth_text(&text, 3000, 2);
   for (norm_kind kind = NORM_NONE; kind <= NORM_L2; kind++) {
     model_config config = tiny(kind);
-    model *m = lm_create(&config, &text, &error);
+    model *m = lm_create(&config, &text);
     if (T_CHECK(m != NULL)) check_model(m, 300);
   }
   lab_text_free(&text);

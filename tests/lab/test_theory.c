@@ -2,14 +2,14 @@
  *
  * The measurements of the theory come out as the paper says, whatever the seed, and would notice if they did not.
  */
-#include "theory.h"
+#include "theory/theory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
-#include "theory_net.h"
+#include "theory/layer.h"
 
 static lab_error error;
 

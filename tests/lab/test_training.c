@@ -10,7 +10,7 @@
 
 #include "harness.h"
 #include "temp.h"
-#include "train.h"
+#include "train/checkpoint.h"
 
 enum { KINDS = 6 };
 
@@ -60,7 +60,6 @@ static model *make_model(const data *d, int which, norm_kind kind, norm_engine e
                     .norm = {.kind = kind, .engine = engine, .p = 0.25, .eps = 1e-5},
                     .seed = t_seed(),
                     .shards = 3};
-  lab_error error = {""};
   switch (which) {
   case 0:
     return rnnsearch_create(&c, &d->corpus);
@@ -74,7 +73,7 @@ static model *make_model(const data *d, int which, norm_kind kind, norm_engine e
   case 4:
     return order_create(&c, &d->corpus, NULL);
   default:
-    return lm_create(&c, &d->text, &error);
+    return lm_create(&c, &d->text);
   }
 }
 

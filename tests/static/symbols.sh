@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Every symbol that the library shows to a linker carries the prefix rms_, and the shared one shows exactly what the header
-# declares. usage: symbols.sh NM HEADER LIBRARY.a LIBRARY.so
+# declares, with the version of the interface. usage: symbols.sh NM HEADER LIBRARY.a LIBRARY.so [VERSION]
 set -eu
-nm=$1 header=$2 archive=$3 shared=$4
+nm=$1 header=$2 archive=$3 shared=$4 version=${5:-}
 status=0
 
-names() { awk 'NF >= 2 { print $NF }' | sed 's/@.*//' | sort -u; }
+# The version itself is a symbol too, an absolute one.
+names() { awk 'NF >= 2 && $(NF-1) != "A" { print $NF }' | sed 's/@.*//' | sort -u; }
 
 strays=$("$nm" -g --defined-only "$archive" | grep -v ':$' | names | grep -v '^rms_' || true)
 if [ -n "$strays" ]; then
@@ -28,6 +29,10 @@ if [ "$exported" != "$declared" ]; then
   echo "$declared" > "$tmp/declared"
   diff "$tmp/exported" "$tmp/declared" >&2 || true
   rm -r "$tmp"
+  status=1
+fi
+if [ -n "$version" ] && "$nm" -D --defined-only "$shared" | grep ' [A-Z] rms_' | grep -v "@@RMSNORM_$version\$"; then
+  echo "the symbols above do not have the version RMSNORM_$version" >&2
   status=1
 fi
 [ $status = 0 ] && echo "$(echo "$declared" | wc -l) symbols, all declared, all rms_"

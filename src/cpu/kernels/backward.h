@@ -139,8 +139,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
 }
 
-static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, const rms_column_sums *sums,
-                                                  int64_t first, int64_t last) {
+static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
@@ -190,7 +189,7 @@ static void K_(rms_backward, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, c
   if (job->stream_dx || job->stream_residual) vec_stream_fence();
 }
 
-static void K_(rms_backward_stats, K_(T_NAME, RMS_ISA))(const rms_backward_job *job, int64_t first, int64_t last) {
+static void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay)) {

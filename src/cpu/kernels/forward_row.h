@@ -50,8 +50,7 @@ INLINE REAL K(row_squares)(const char *x, int64_t width) {
 }
 
 /* False, and nothing written: the sum of squares is out of range. */
-static bool K_(rms_row, K_(T_NAME, RMS_ISA))(char *y, const char *x, const char *weight, int64_t width, double eps,
-                                             bool weight_is_f32) {
+static bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32) {
   bool whole = width % K(BLOCK) == 0;
   REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;

@@ -52,7 +52,7 @@ INLINE void K(strip_loop)(const K(strip) * given, REAL r_, REAL mean_, K(strip_f
 }
 
 NOINLINE void K(strip_rms)(const K(strip) * s, REAL r) {
-  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN)});
+  K(strip_loop)(s, r, 0, (K(strip_form)){.gains = K(GAIN)});
 }
 
 NOINLINE void K(strip_rms_stream)(const K(strip) * s, REAL r) {

@@ -12,22 +12,22 @@
 #include "power.h"
 
 #define T        RMS_F32
-#define T_NAME   f32
+#define T_NAME   K_(f32, RMS_ISA)
 #define T_IS_F64 0
 #include "template.h"
 
 #define T        RMS_F64
-#define T_NAME   f64
+#define T_NAME   K_(f64, RMS_ISA)
 #define T_IS_F64 1
 #include "template.h"
 
 #define T        RMS_BF16
-#define T_NAME   bf16
+#define T_NAME   K_(bf16, RMS_ISA)
 #define T_IS_F64 0
 #include "template.h"
 
 #define T        RMS_F16
-#define T_NAME   f16
+#define T_NAME   K_(f16, RMS_ISA)
 #define T_IS_F64 0
 #include "template.h"
 

@@ -4,7 +4,7 @@
  * instantiate.h, after the virtual vector vec/NAME.h:
  *
  *   T        the data type: RMS_F32, RMS_F64, RMS_BF16 or RMS_F16
- *   T_NAME   its name, the suffix of this instance's functions: K(apply) is apply_bf16
+ *   T_NAME   its name and the instruction set's, the suffix of this instance's functions: K(apply) is apply_bf16_avx2
  *
  * From T follow the arithmetic type REAL with its vector VEC of LANES lanes and operations V(op).
  *

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "../../../include/rmsnorm.h"
 #include "../convert.h"
+#include "../fma.h"
 
 /* Real functions: unrolled into every kernel they would make a megabyte of code. */
 #define VEC_CALL __attribute__((noinline, unused))
@@ -155,7 +156,7 @@ static VEC_CALL vf vf_fma(vf a, vf b, vf c) {
   }
   if (unsure)
     for (int i = 0; i < 16; i++)
-      r.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
+      r.v[i] = rms_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
 }
 
@@ -267,7 +268,7 @@ static VEC_CALL vd vd_mul(vd a, vd b) {
 
 static VEC_CALL vd vd_fma(vd a, vd b, vd c) {
   for (int i = 0; i < 8; i++)
-    a.v[i] = fma(a.v[i], b.v[i], c.v[i]);
+    a.v[i] = rms_fma(a.v[i], b.v[i], c.v[i]);
   return a;
 }
 

@@ -11,3 +11,7 @@ rmsnorm apply --help
 note "standard output that cannot be written is an error"
 plain --help >/dev/full
 echo "exit $?"
+note "help about a command"
+plain help apply | head -n 1
+rmsnorm help nosuch
+rmsnorm help apply bench

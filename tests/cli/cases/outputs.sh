@@ -58,3 +58,25 @@ plain apply x.npy --eps 0 -o - | plain apply - -o y.npy --eps 0 && tool show y.n
 plain apply x.npy --eps 0 -o - >/dev/full
 echo "exit $?"
 plain apply x.npy --eps 0 -o - | head -c 6 | od -An -c
+
+note "open files of the shell are written where they stand"
+plain apply x.npy --eps 0 -o /dev/stdout | plain apply - -o y.npy --eps 0 && tool show y.npy
+plain apply x.npy --eps 0 -o >(cat >piped.npy)
+for _ in $(seq 100); do
+  cmp -s piped.npy y.npy && break
+  sleep 0.1
+done
+cmp piped.npy y.npy && echo "the process substitution got it all"
+echo "a line" >log
+plain apply x.npy --eps 0 -o /dev/stdout >>log
+head -n 1 log
+tail -c +8 log | cmp - y.npy && echo "the log goes on"
+note "a dangling link is followed"
+ln -s elsewhere.npy dangling.npy
+ln -s dangling.npy twice.npy
+run -o twice.npy
+[ -L dangling.npy ] && [ -L twice.npy ] && tool show elsewhere.npy
+ln -s circle.npy circle.npy
+run -o circle.npy
+ln -s nowhere/y.npy lost.npy
+run -o lost.npy

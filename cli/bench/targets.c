@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#include "targets.h"
+
+#include <stdio.h>
+
+/* 8192x4096 lies past the caches of most machines; 512x1024 (2 + 2 MB) in the last-level cache; 64x1024 (256 + 256 KB)
+ * in the second; a row of 4096 about the first. Consecutive targets on the same problem share one measurement. */
+const bench_target BENCH_TARGETS[] = {
+    {"rms:fwd:f32:8192x4096", TARGET_CEILING, 0.90},     {"rms:fwd:f32:8192x4096:threads=2", TARGET_CEILING, 0.90},
+    {"rms:fwd:bf16:8192x4096", TARGET_CEILING, 0.75},    {"rms:fwd:f16:8192x4096", TARGET_CEILING, 0.75},
+    {"rms:bwd:f32:8192x4096", TARGET_CEILING, 0.85},     {"rms:bwd:bf16:8192x4096", TARGET_CEILING, 0.60},
+    {"rms:fwd:f32:8192x4096:res", TARGET_CEILING, 0.85}, {"rms:fwd:f32:512x1024", TARGET_MEMCPY, 1 / 1.25},
+    {"rms:fwd:f32:512x1024", TARGET_LAYER, 0.25},        {"rms:fwd:f32:512x1024", TARGET_PARTIAL, 0.20},
+    {"rms:fwd:f32:64x1024", TARGET_LAYER, 0.25},         {"rms:fwd:f32:64x1024", TARGET_PARTIAL, 0.20},
+    {"rms:fwd:f32:1x4096", TARGET_MEMCPY, 1 / 1.7},      {"rms:fwd:f32:4096x128", TARGET_MEMCPY, 0.50},
+    {"rms:fwd:bf16:4096x128", TARGET_MEMCPY, 0.30},      {"rms:fwd:f32:1x64", TARGET_CALL, 45},
+};
+const int BENCH_TARGET_COUNT = sizeof BENCH_TARGETS / sizeof BENCH_TARGETS[0];
+
+void target_describe(const bench_target *target, char *text, size_t size) {
+  switch (target->measure) {
+  case TARGET_CEILING:
+    snprintf(text, size, "at least %.2f of the fastest copy", target->limit);
+    break;
+  case TARGET_MEMCPY:
+    snprintf(text, size, "at least %.2f of memcpy", target->limit);
+    break;
+  case TARGET_CALL:
+    snprintf(text, size, "at most %.0f ns a call", target->limit);
+    break;
+  case TARGET_LAYER:
+    snprintf(text, size, "at least %.0f %% less time than LayerNorm", 100 * target->limit);
+    break;
+  case TARGET_PARTIAL:
+    snprintf(text, size, "pRMSNorm 1/16: at least %.0f %% less time", 100 * target->limit);
+    break;
+  }
+}
+
+double target_value(const bench_target *target, const bench_result *result) {
+  const bench_engine *self = result_engine(result, ROLE_SELF);
+  switch (target->measure) {
+  case TARGET_CEILING:
+    return self->of_ceiling;
+  case TARGET_MEMCPY:
+    return engine_ratio(self, result_engine(result, ROLE_MEMCPY));
+  case TARGET_CALL:
+    return self->median;
+  case TARGET_LAYER:
+    return 1 - engine_ratio(result_engine(result, ROLE_LAYER), self);
+  case TARGET_PARTIAL:
+    return 1 - engine_ratio(self, result_engine(result, ROLE_PARTIAL));
+  }
+  return 0;
+}
+
+int target_met(const bench_target *target, double value) {
+  return target->measure == TARGET_CALL ? value <= target->limit : value >= target->limit;
+}
+
+const flat_level FLAT_LEVELS[FLAT_LEVEL_COUNT] = {
+    {"second-level cache", 1 << 16}, {"last-level cache", 1 << 20}, {"memory", 1 << 24}};
+const int64_t FLAT_WIDTHS[FLAT_WIDTH_COUNT] = {64, 256, 1024, 4096, 16384, 65536, 262144, 1048576};
+const double FLAT_LIMIT = 1.5;
+
+void workspace_sizes(size_t *few_rows, size_t *many_rows) {
+  static float somewhere;
+  rms_spec spec = {.cols = 4096, .eps = 1e-6};
+  rms_backward_args args = {.x = {&somewhere, RMS_F32}, .dy = {.data = &somewhere}, .dweight = &somewhere};
+  args.outer = (int64_t)1 << 20;
+  *few_rows = rms_backward_workspace(&spec, &args);
+  args.outer = (int64_t)1 << 40;
+  *many_rows = rms_backward_workspace(&spec, &args);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#include "command/lab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli.h"
+#include "command/experiment.h"
+#include "machine.h"
+#include "theory/theory.h"
+#include "train/stop.h"
+
+/* ---- where the report goes ---- */
+
+static int holds_report(const char *folder) {
+  char path[1024];
+  snprintf(path, sizeof path, "%.900s/report.json", folder);
+  return access(path, F_OK) == 0;
+}
+
+/* An earlier report stays: without --out the first free of lab-out, lab-out-2, ... is taken. The folder is made and
+ * tried out before anything is trained. */
+static int choose_folder(const lab_options *o, char *folder, size_t size, lab_error *error) {
+  if (o->out != NULL) {
+    snprintf(folder, size, "%s", o->out);
+    if (strlen(o->out) >= size) return lab_fail(error, "--out: the path is too long");
+    if (holds_report(folder) && !o->replace)
+      return lab_fail(error, "--out: %s holds a report already; --replace replaces it", folder);
+  } else {
+    snprintf(folder, size, "lab-out");
+    for (int i = 2; holds_report(folder); i++)
+      snprintf(folder, size, "lab-out-%d", i);
+  }
+  char path[1024];
+  lab_file file;
+  if (lab_make_folder(folder, error) < 0) return -1;
+  snprintf(path, sizeof path, "%.900s/.try", folder);
+  if (lab_file_open(&file, path, error) < 0) return -1;
+  int result = lab_file_close(&file, fputc('.', file.stream) != EOF, error);
+  remove(path);
+  return result;
+}
+
+/* ---- the tasks ---- */
+
+static int run_task(lab_context *x, lab_error *error) {
+  uint64_t seed = settings_seed(x->options);
+  switch (x->options->task) {
+  case TASK_INVARIANCE:
+    return lab_theory_invariance(x->report, seed, stdout, error);
+  case TASK_RATE:
+    return lab_theory_rate(x->report, seed, stdout, error);
+  case TASK_PSWEEP:
+    return psweep_run(x, error);
+  case TASK_INIT:
+    return init_run(x, error);
+  case TASK_TRAIN:
+  case TASKS:
+    break;
+  }
+  return experiment_run(x, error);
+}
+
+static int write_report(const lab_report *report, const char *folder, lab_error *error) {
+  if (report->run_count == 0 && report->section_count == 0) {
+    rmdir(folder); /* only if it is empty */
+    puts("stopped before there was anything to report");
+    return 0;
+  }
+  if (report->run_count > 0) lab_report_print(report, stdout);
+  fflush(stdout);
+  if (lab_report_write(report, folder, error) < 0) return -1;
+  printf("\nreport: %s/report.html\n", folder);
+  return 0;
+}
+
+/* What a task returned as an exit code. The theory's answers and STOPPED are both above 0. */
+static int exit_code(const lab_options *o, int result) {
+  if (result <= 0) return result < 0 ? CLI_BAD : CLI_OK;
+  return o->task == TASK_INVARIANCE || o->task == TASK_RATE ? CLI_FAILED : 128 + stop_requested();
+}
+
+static int run_and_report(lab_context *x, lab_error *error) {
+  char folder[900];
+  if (experiment_prepare(x, error) < 0 || choose_folder(x->options, folder, sizeof folder, error) < 0)
+    return cli_error(NULL, "%s", error->text);
+  if (!x->options->quiet) experiment_announce(x);
+  stop_on_interrupt();
+  int result = run_task(x, error), code = exit_code(x->options, result);
+  if (result < 0) code = cli_error(NULL, "%s", error->text);
+  if (write_report(x->report, folder, error) < 0) code = cli_error(NULL, "%s", error->text);
+  return code;
+}
+
+static int thread_count(const lab_options *o) {
+  int shards = settings_shards(o);
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  if (o->threads != UNSET) return (int)o->threads;
+  return cpus < shards ? (cpus > 0 ? (int)cpus : 1) : shards;
+}
+
+int lab_main(int argc, char **argv) {
+  lab_options options;
+  lab_report report = {0};
+  lab_error error = {""};
+  char **words = malloc((size_t)argc * sizeof *words); /* the parser moves argv's */
+  if (words == NULL) return cli_error(NULL, "out of memory");
+  memcpy(words, argv, (size_t)argc * sizeof *words);
+  int code = options_parse(&options, argc, argv);
+  if (code < 0) {
+    int threads = thread_count(&options);
+    rms_pool *pool = NULL;
+    rms_status status = rms_pool_create(&pool, threads);
+    if (status != RMS_OK) {
+      code = cli_error("--threads", "%d: %s", threads, rms_status_string(status));
+    } else {
+      machine m;
+      machine_read(&m);
+      lab_report_environment(&report, m.cpu, argc, words, threads);
+      rms_executor executor = rms_pool_executor(pool);
+      lab_context x = {.options = &options, .executor = &executor, .report = &report};
+      code = run_and_report(&x, &error);
+      experiment_free(&x);
+      rms_pool_destroy(pool);
+    }
+    lab_report_free(&report);
+  }
+  free(words);
+  return code;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "tape/params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAP = 16 }; /* every parameter starts at a multiple of 64 bytes */
+
+static int64_t declare(params *p, const char *name, param item) {
+  p->items = lab_grow(p->items, &p->capacity, p->count + 1, sizeof *p->items);
+  item.offset = p->size;
+  snprintf(item.name, sizeof item.name, "%s", name);
+  p->items[p->count] = item;
+  p->size += (item.rows * item.cols + GAP - 1) / GAP * GAP;
+  return p->count++;
+}
+
+int64_t params_constant(params *p, const char *name, int64_t rows, int64_t cols, double start, param_kind kind) {
+  return declare(p, name, (param){.rows = rows, .cols = cols, .start = start, .kind = kind});
+}
+
+int64_t params_uniform(params *p, const char *name, int64_t rows, int64_t cols, double limit) {
+  return declare(p, name, (param){.rows = rows, .cols = cols, .limit = limit, .kind = PARAM_TRAINED});
+}
+
+static real *zeros(int64_t count) {
+  size_t bytes = (size_t)count * sizeof(real);
+  real *block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (block == NULL) {
+    fprintf(stderr, "rmsnorm lab: out of memory for %lld parameters\n", (long long)count);
+    exit(1);
+  }
+  memset(block, 0, bytes);
+  return block;
+}
+
+static uint64_t name_hash(const char *name) {
+  uint64_t hash = 1469598103934665603u;
+  for (; *name != '\0'; name++)
+    hash = (hash ^ (uint8_t)*name) * 1099511628211u;
+  return hash;
+}
+
+static void initialise(params *p, const param *item, uint64_t seed, double centre) {
+  lab_rng rng = lab_rng_make(seed, name_hash(item->name));
+  real *value = p->value + item->offset;
+  for (int64_t i = 0; i < item->rows * item->cols; i++)
+    value[i] = (real)(item->limit > 0 ? centre + item->limit * (2 * lab_rng_unit(&rng) - 1) : item->start);
+}
+
+void params_allocate(params *p, int shards, uint64_t seed, double centre) {
+  p->shards = shards;
+  p->value = zeros(p->size);
+  p->m = zeros(p->size);
+  p->v = zeros(p->size);
+  p->grads = zeros(p->size * shards);
+  for (int64_t i = 0; i < p->count; i++)
+    initialise(p, &p->items[i], seed, centre);
+}
+
+void params_free(params *p) {
+  free(p->items);
+  free(p->value);
+  free(p->m);
+  free(p->v);
+  free(p->grads);
+  *p = (params){0};
+}
+
+int64_t params_trained(const params *p) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < p->count; i++)
+    if (p->items[i].kind == PARAM_TRAINED) sum += p->items[i].rows * p->items[i].cols;
+  return sum;
+}
+
+tensor *tape_param(tape *t, const params *p, int shard, int64_t id) {
+  const param *item = &p->items[id];
+  tensor *x = tape_keep(t, sizeof *x);
+  *x = (tensor){p->value + item->offset, p->grads + shard * p->size + item->offset, item->rows, item->cols, item->cols};
+  return x;
+}

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""Options that every front end spells alike, and the numbers that the C side takes for them."""
+from __future__ import annotations
+
+from ._core import partial_count
+
+LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
+ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
+EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
+_MODES = {(r, e): i | j for r, i in ROUNDINGS.items() for e, j in EPS_PLACES.items()}
+
+
+def mode_of(rounding: str, eps_place: str) -> int:
+    try:
+        return _MODES[rounding, eps_place]
+    except (KeyError, TypeError):
+        name, value, known = ("rounding", rounding, ROUNDINGS)
+        if isinstance(rounding, str) and rounding in ROUNDINGS:
+            name, value, known = ("eps_place", eps_place, EPS_PLACES)
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}") from None
+
+
+def partial_of(partial: int | float | None, cols: int, groups: int) -> int:
+    """How many leading elements enter the statistic: 0 stands for all. A float is a share of the row (of the group)."""
+    if partial is None:
+        return 0
+    if isinstance(partial, bool) or not isinstance(partial, (int, float)):
+        raise TypeError(f"partial must be an int (elements) or a float (share of the row), not {type(partial).__name__}")
+    if isinstance(partial, float):
+        if not isinstance(groups, int) or groups < 1 or cols % groups:
+            raise ValueError("groups must be at least 1 and divide the last dimension")
+        return partial_count(cols // groups, partial)
+    if partial < 1:
+        raise ValueError(f"partial is {partial}; at least one element must enter the statistic")
+    return partial

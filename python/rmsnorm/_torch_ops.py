@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: MIT
+"""The operators of torch's dispatcher: schemas, fake kernels, batching rules, and how the CPU kernels are registered.
+
+The kernels are C++ functions of ``_core`` that reach torch through its stable C interface. Where that cannot be used (a torch
+before 2.9, another loader, a kernel that fails its self-test) Python kernels with the same results take their place.
+``KERNELS`` says which ones run.
+
+Operators have underscores: they know no autograd. ``stats`` is one tensor of shape (1 or 2, leading dimensions, groups):
+r and, for LayerNorm, the mean; its strides follow x's order of rows.
+"""
+from __future__ import annotations
+
+import os
+import warnings
+
+import torch
+
+from . import _core
+from ._options import LAYER
+
+WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL = 1, 2, 4, 8, 16, 32
+
+_OPTIONS = "float eps, float weight_offset=0., int partial=0, int groups=1, int mode=0"
+_SCHEMAS = {
+    "_norm": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
+    "_norm_stats": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
+    "_add_norm": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
+    "_add_norm_stats": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    "_norm_backward": f"(Tensor dy, Tensor x, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
+    " -> (Tensor, Tensor, Tensor)",
+    "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+}
+DEFAULTS = (0.0, 0, 1, 0)  # of the options behind eps
+_DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
+
+library = torch.library.Library("rmsnorm", "DEF")
+
+
+def _define() -> None:
+    tags = [getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "needs_exact_strides") if hasattr(torch.Tag, name)]
+    for name, schema in _SCHEMAS.items():
+        library.define(name + schema, tags=tags)
+
+
+def _completed(name, function):
+    """The function with the options that the dispatcher leaves out because they have their defaults."""
+    leading = _SCHEMAS[name].split("float eps")[0].count(",") + 1  # arguments up to eps
+
+    def complete(*arguments):
+        return function(*arguments, *DEFAULTS[len(arguments) - leading :])
+
+    return complete
+
+
+# ---- results without values: what torch.compile and the meta device see ----
+
+
+def _empty_stats(x, groups, mode):
+    lead = torch.empty_like(x.select(-1, 0), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+    groups = groups if groups > 1 else 1
+    return torch.empty_strided(
+        (2 if mode & LAYER else 1, *lead.shape, groups),
+        (lead.numel() * groups, *(s * groups for s in lead.stride()), 1),
+        dtype=lead.dtype,
+        device=x.device,
+    )
+
+
+def _check_weight(x, weight, name):
+    if weight is not None and tuple(weight.shape) != tuple(x.shape[-weight.dim() :]) or (
+        weight is not None and weight.dim() not in (1, 2)
+    ):
+        raise RuntimeError(f"rmsnorm: {name} must have the shape (n,) or (heads, n)")
+
+
+def _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode):
+    _check_weight(x, weight, "weight")
+    _check_weight(x, bias, "bias")
+    return torch.empty_like(x)
+
+
+def _fake_norm_stats(x, weight, bias, eps, weight_offset, partial, groups, mode):
+    y = _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    return y, _empty_stats(x, groups, mode)
+
+
+def _fake_add_norm(x, residual, weight, bias, eps, weight_offset, partial, groups, mode):
+    y = _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    return y, torch.empty_like(x, dtype=residual.dtype)
+
+
+def _fake_add_norm_stats(x, residual, weight, bias, eps, weight_offset, partial, groups, mode):
+    y, total = _fake_add_norm(x, residual, weight, bias, eps, weight_offset, partial, groups, mode)
+    return y, total, _empty_stats(x, groups, mode)
+
+
+def _fake_norm_backward(dy, x, weight, stats, wanted, eps, weight_offset, partial, groups, mode):
+    """A gradient that is not wanted is a tensor without elements."""
+    heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
+    shape = x.shape[-2:] if heads else x.shape[-1:]
+
+    def gradient(want, dtype):
+        return x.new_empty(shape, dtype=dtype) if wanted & want else x.new_empty(0, dtype=torch.float32)
+
+    return (
+        torch.empty_like(x, dtype=dy.dtype) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
+        gradient(WANT_DWEIGHT, dy.dtype if weight is None else weight.dtype),
+        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else dy.dtype),
+    )
+
+
+def _fake_add_norm_backward(dy, sum, dsum, weight, stats, wanted, *options):
+    dx, dweight, dbias = _fake_norm_backward(dy, sum, weight, stats, wanted, *options)
+    dresidual = torch.empty_like(sum) if wanted & WANT_DRESIDUAL else sum.new_empty(0, dtype=torch.float32)
+    return dx, dresidual, dweight, dbias
+
+
+_FAKES = {
+    "_norm": _fake_norm,
+    "_norm_stats": _fake_norm_stats,
+    "_add_norm": _fake_add_norm,
+    "_add_norm_stats": _fake_add_norm_stats,
+    "_norm_backward": _fake_norm_backward,
+    "_add_norm_backward": _fake_add_norm_backward,
+}
+
+
+# ---- batching: a batch of x is more rows; a batch of weights is a loop ----
+
+
+def _slices(batch, dims, tensors):
+    """The arguments of each member of the batch."""
+    for i in range(batch):
+        yield [t if d is None or t is None else t.select(d, i) for t, d in zip(tensors, dims)]
+
+
+def _stack(results):
+    if isinstance(results[0], torch.Tensor):
+        return torch.stack(results)
+    return tuple(torch.stack(r) for r in zip(*results))
+
+
+def _rows_first(batch, tensor, dim):
+    if tensor is None:
+        return None
+    return tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch, *tensor.shape)
+
+
+def _register_batching(name, rows, stats_at):
+    """rows: how many of the first arguments have rows; stats_at: the place of stats among the results, or None."""
+    op = getattr(torch.ops.rmsnorm, name).default
+
+    def batched(info, in_dims, *arguments):
+        tensors, options = arguments[: rows + 2], arguments[rows + 2 :]
+        dims = in_dims[: rows + 2]
+        if dims[rows] is not None or dims[rows + 1] is not None:
+            results = [op(*member, *options) for member in _slices(info.batch_size, dims, tensors)]
+            result = _stack(results)
+            return result, (0,) * len(result) if isinstance(result, tuple) else 0
+        data = [_rows_first(info.batch_size, t, d) for t, d in zip(tensors[:rows], dims)]
+        result = op(*data, *tensors[rows:], *options)
+        if not isinstance(result, tuple):
+            return result, 0
+        return result, tuple(1 if i == stats_at else 0 for i in range(len(result)))
+
+    torch.library.register_vmap(f"rmsnorm::{name}", batched, lib=library)
+
+
+def _register_backward_batching(name, tensors):
+    """Gradients of the weight belong to each member of the batch alone, hence the loop."""
+    op = getattr(torch.ops.rmsnorm, name).default
+
+    def batched(info, in_dims, *arguments):
+        members = _slices(info.batch_size, in_dims[:tensors], arguments[:tensors])
+        result = _stack([op(*member, *arguments[tensors:]) for member in members])
+        return result, (0,) * len(result)
+
+    torch.library.register_vmap(f"rmsnorm::{name}", batched, lib=library)
+
+
+# ---- kernels in Python ----
+
+
+def _describe(t):
+    return None if t is None else (t.data_ptr(), _code(t), tuple(t.shape), t.stride())
+
+
+def _code(t):
+    try:
+        return _DTYPES[t.dtype]
+    except KeyError:
+        raise RuntimeError(f"rmsnorm: the dtype {t.dtype} is not offered") from None
+
+
+def _statistics(stats):
+    """r and the mean."""
+    return _describe(stats[0]), _describe(stats[1]) if stats.shape[0] > 1 else None
+
+
+def _run(function, *arguments):
+    try:
+        function(*arguments, None, -torch.get_num_threads())
+    except (TypeError, ValueError) as error:
+        raise RuntimeError(f"rmsnorm: {error}") from None
+
+
+def _python_forward(x, residual, weight, bias, y, total, stats, options):
+    rstd, mean = (None, None) if stats is None else _statistics(stats)
+    tensors = (_describe(t) for t in (x, residual, weight, bias, y, total))
+    _run(_core.forward, *tensors, rstd, mean, *options)
+
+
+def _python_norm(x, weight, bias, *options):
+    y = torch.empty_like(x)
+    _python_forward(x, None, weight, bias, y, None, None, options)
+    return y
+
+
+def _python_norm_stats(x, weight, bias, *options):
+    y, stats = torch.empty_like(x), _empty_stats(x, options[3], options[4])
+    _python_forward(x, None, weight, bias, y, None, stats, options)
+    return y, stats
+
+
+def _python_add_norm(x, residual, weight, bias, *options):
+    y, total = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype)
+    _python_forward(x, residual, weight, bias, y, total, None, options)
+    return y, total
+
+
+def _python_add_norm_stats(x, residual, weight, bias, *options):
+    y, total, stats = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype), _empty_stats(x, *options[3:])
+    _python_forward(x, residual, weight, bias, y, total, stats, options)
+    return y, total, stats
+
+
+def _python_norm_backward(dy, x, weight, stats, wanted, *options):
+    dx, dweight, dbias = results = _fake_norm_backward(dy, x, weight, stats, wanted, *options)
+    _python_backward(dy, x, None, weight, stats, wanted, (dx, None, dweight, dbias), options)
+    return results
+
+
+def _python_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options):
+    results = _fake_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options)
+    _python_backward(dy, total, dsum, weight, stats, wanted, results, options)
+    return results
+
+
+def _python_backward(dy, x, dsum, weight, stats, wanted, results, options):
+    inputs = (_describe(t) for t in (dy, x, dsum, weight))
+    wants = (WANT_DX, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DBIAS)
+    outputs = (_describe(r) if wanted & want else None for r, want in zip(results, wants))
+    _run(_core.backward, *inputs, *_statistics(stats), *outputs, *options)
+
+
+_PYTHON_KERNELS = {
+    "_norm": _python_norm,
+    "_norm_stats": _python_norm_stats,
+    "_add_norm": _python_add_norm,
+    "_add_norm_stats": _python_add_norm_stats,
+    "_norm_backward": _python_norm_backward,
+    "_add_norm_backward": _python_add_norm_backward,
+}
+
+
+# ---- registration ----
+
+
+def _loaded(part: str) -> list[str]:
+    """Paths of the shared libraries in this process whose name starts with part."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(None, 5)[5].strip() for line in maps if len(line.split(None, 5)) == 6}
+    return sorted(p for p in paths if os.path.basename(p).startswith(part))
+
+
+def _use_openmp() -> None:
+    """The OpenMP runtime that torch runs on; without one the kernels in Python have a single thread."""
+    beside_torch = [p for p in _loaded("lib") if os.path.basename(p).startswith(("libgomp", "libiomp", "libomp"))]
+    own = os.path.dirname(os.path.dirname(torch.__file__))
+    for path in sorted(beside_torch, key=lambda p: not p.startswith(own)):
+        if _core.set_openmp(path):
+            return
+
+
+def _try_all(kernels: dict, mode: int) -> list[torch.Tensor]:
+    x = torch.arange(-6.0, 6.0).reshape(2, 6) / 7
+    w, dy = torch.linspace(0.5, 1.5, 6), torch.linspace(-1, 1, 12).reshape(2, 6)
+    options, wanted = (1e-5, 0.0, 0, 1, mode), WANT_DX | WANT_DWEIGHT | WANT_DBIAS
+    y, stats = kernels["_norm_stats"](x, w, w, *options)
+    return [
+        y,
+        stats,
+        kernels["_norm"](x, w, w, *options),
+        *kernels["_add_norm"](x, dy, w, None, *options),
+        *kernels["_add_norm_stats"](x, dy, w, None, *options),
+        *kernels["_norm_backward"](dy, x, w, stats, wanted, *options),
+        *kernels["_add_norm_backward"](dy, x, dy, w, stats, wanted, *options),
+    ]
+
+
+def _self_test() -> None:
+    """A call of every kernel against the same call from Python; an exception tells what went wrong."""
+    registered = {name: getattr(torch.ops.rmsnorm, name).default for name in _SCHEMAS}
+    for mode in (0, LAYER):
+        for got, right in zip(_try_all(registered, mode), _try_all(_PYTHON_KERNELS, mode)):
+            if got.shape != right.shape or got.stride() != right.stride() or not torch.equal(got, right):
+                raise RuntimeError("a kernel gave a wrong result")
+
+
+def _register_kernels() -> str:
+    """Which kernels run: "c++" or "python"."""
+    reason = "RMSNORM_TORCH_KERNELS asks for it"
+    wanted = os.environ.get("RMSNORM_TORCH_KERNELS", "auto")
+    if wanted not in ("auto", "c++", "python"):
+        raise RuntimeError(f"RMSNORM_TORCH_KERNELS is {wanted!r}; it must be auto, c++ or python")
+    if wanted != "python":
+        paths = _loaded("libtorch_cpu")
+        missing = _core.register_torch(paths[0]) if len(paths) == 1 else "one libtorch_cpu"
+        reason = f"this torch lacks {missing}"
+        if missing is None:
+            try:
+                _self_test()
+                return "c++"
+            except Exception as error:  # whatever a foreign torch does, the kernels in Python remain
+                reason = f"the self-test failed: {error}"
+        _core.unregister_torch()
+        if wanted == "c++":
+            raise RuntimeError(f"the C++ kernels cannot be used: {reason}")
+        warnings.warn(f"rmsnorm uses its slower kernels in Python: {reason}", RuntimeWarning, stacklevel=3)
+    for name, kernel in _PYTHON_KERNELS.items():
+        library.impl(name, _completed(name, kernel), "CPU")
+    return "python"
+
+
+def _set_up() -> str:
+    _define()
+    for name, fake in _FAKES.items():
+        torch.library.register_fake(f"rmsnorm::{name}", _completed(name, fake), lib=library)
+    for name, rows, stats_at in (("_norm", 1, None), ("_norm_stats", 1, 1), ("_add_norm", 2, None), ("_add_norm_stats", 2, 2)):
+        _register_batching(name, rows, stats_at)
+    _register_backward_batching("_norm_backward", 4)
+    _register_backward_batching("_add_norm_backward", 5)
+    _use_openmp()
+    return _register_kernels()
+
+
+KERNELS: str = _set_up()

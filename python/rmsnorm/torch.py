@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""The operations on torch tensors, with gradients; for torch.compile, torch.export, vmap and torch.func as well.
+
+>>> import torch, rmsnorm.torch
+>>> x, w = torch.tensor([[3.0, 4.0]]), torch.tensor([1.0, 2.0])
+>>> rmsnorm.torch.rms_norm(x, w, eps=0.0)
+tensor([[0.8485, 2.2627]])
+
+Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
+that two strides describe, as in q and k slices and (B, H, T, D) transposes, are read where they are; others are copied. The
+work runs on torch's own threads (``torch.set_num_threads``), and the bits do not depend on their number.
+"""
+from __future__ import annotations
+
+import torch
+
+from . import _torch_autograd as _autograd
+from ._options import LAYER, mode_of, partial_of
+from ._torch_ops import KERNELS
+
+__all__ = ["KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
+
+_norm_operator = torch.ops.rmsnorm._norm.default
+_norm_builtin = _norm_operator._op  # what the operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo
+_add_norm_operator = torch.ops.rmsnorm._add_norm.default
+_is_grad_enabled = torch.is_grad_enabled
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+_functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+
+
+def _another(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
+    return tensor.view_as(tensor)
+
+
+def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0):
+    if _is_grad_enabled():
+        functorch = _functorch_level() is not None
+        if (
+            functorch
+            or x.requires_grad
+            or (weight is not None and weight.requires_grad)
+            or (bias is not None and bias.requires_grad)
+        ):
+            if functorch or _is_dynamo_compiling():
+                if bias is weight and bias is not None:
+                    bias = _another(bias)
+                return _autograd.TracedNorm.apply(x, weight, bias, eps, weight_offset, partial, groups, mode)[0]
+            plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0
+            return _autograd.Norm.apply(x, weight, bias, (eps,) if plain else (eps, weight_offset, partial, groups, mode))
+    if _is_dynamo_compiling():
+        return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0:
+        return _norm_builtin(x, weight, bias, eps)  # the schema's defaults: each argument costs 0.1 microseconds
+    return _norm_builtin(x, weight, bias, eps, weight_offset, partial, groups, mode)
+
+
+def _run_add(x, residual, weight, bias, *options):
+    if _is_grad_enabled():
+        functorch = _functorch_level() is not None
+        if functorch or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
+            if functorch or _is_dynamo_compiling():
+                if residual is x:
+                    residual = _another(x)
+                if bias is weight and bias is not None:
+                    bias = _another(bias)
+                return _autograd.TracedAddNorm.apply(x, residual, weight, bias, *options)[:2]
+            return _autograd.AddNorm.apply(x, residual, weight, bias, options)
+    return _add_norm_operator(x, residual, weight, bias, *options)
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    bias: torch.Tensor | None = None,
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    partial: int | float | None = None,
+    groups: int = 1,
+    eps_place: str = "inside",
+) -> torch.Tensor:
+    """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
+
+    x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
+    ``x.shape[-2]``, and x's dtype or float32.
+
+    >>> import torch
+    >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
+    >>> rms_norm(x, eps=0.0).sum().backward()
+    >>> x.grad
+    tensor([[ 0.2566, -0.0641, -0.0641]])
+    """
+    mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
+    partial = 0 if partial is None else partial_of(partial, x.shape[-1], groups)
+    return _run(x, weight, bias, eps, weight_offset, partial, groups, mode)
+
+
+def layer_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    groups: int = 1,
+    eps_place: str = "inside",
+) -> torch.Tensor:
+    """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
+    mode = LAYER | mode_of(rounding, eps_place)
+    return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)
+
+
+def add_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    bias: torch.Tensor | None = None,
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    partial: int | float | None = None,
+    groups: int = 1,
+    eps_place: str = "inside",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``s = x + residual`` and its :func:`rms_norm`, in one pass: ``(y, s)``.
+
+    s has residual's dtype, which is x's or, with 16-bit x, float32; the norm is that of the rounded s, as in eager models.
+
+    >>> import torch
+    >>> y, s = add_rms_norm(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), eps=0.0)
+    >>> s
+    tensor([3., 4.])
+    """
+    mode = mode_of(rounding, eps_place)
+    partial = 0 if partial is None else partial_of(partial, x.shape[-1], groups)
+    return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode)
+
+
+def add_layer_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    groups: int = 1,
+    eps_place: str = "inside",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``."""
+    mode = LAYER | mode_of(rounding, eps_place)
+    return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode)

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+#include "call.h"
+#include "rows.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* One tensor of rows in a call, and the view of the library that it becomes. rms_view and rms_const_view are laid out
+ * alike but for the const. */
+typedef struct {
+  const pn_tensor *tensor;
+  rms_view *view;
+  bool output, staged;
+} place;
+
+static bool same_place(const pn_tensor *a, const pn_tensor *b) {
+  if (a->data != b->data || a->dtype != b->dtype || a->ndim != b->ndim) return false;
+  for (int d = 0; d < a->ndim; d++)
+    if (a->shape[d] != b->shape[d] || (a->shape[d] > 1 && a->stride[d] != b->stride[d])) return false;
+  return true;
+}
+
+/* The library checks what it is given. It does not see the memory behind a temporary: an output there that meets
+ * another argument is refused by its bounds. */
+static rms_status check_staged(const place *places, int count) {
+  for (int o = 0; o < count; o++) {
+    if (!places[o].tensor || !places[o].output) continue;
+    for (int i = 0; i < count; i++) {
+      if (i == o || !places[i].tensor || !(places[i].staged || places[o].staged)) continue;
+      if (!pn_bounds_meet(places[o].tensor, places[i].tensor)) continue;
+      if (places[i].output || !same_place(places[o].tensor, places[i].tensor)) return RMS_E_ALIAS;
+    }
+  }
+  return RMS_OK;
+}
+
+static rms_status stage(pn_rows *rows, place *p) {
+  if (p->output && pn_overlaps_itself(p->tensor)) return RMS_E_ALIAS;
+  p->view->data = pn_rows_stage(rows, p->tensor, p->output);
+  return p->view->data ? RMS_OK : RMS_E_MEMORY;
+}
+
+/* x is the first place and decides the order of the rows. */
+static rms_status place_rows(pn_rows *rows, place *places, int count, bool per_head) {
+  static char nothing[8]; /* arrays without elements may have no address, which would say that they are absent */
+  rms_status status;
+  pn_rows_begin(rows, places[0].tensor, per_head);
+  for (int i = 0; i < count; i++)
+    places[i].staged = places[i].tensor && !pn_rows_fit(rows, places[i].tensor);
+  pn_rows_end(rows, places[0].tensor);
+  for (int i = 0; i < count; i++) {
+    place *p = &places[i];
+    if (!p->tensor) continue;
+    p->view->dtype = p->tensor->dtype;
+    p->view->data = rows->outer * rows->inner > 0 ? p->tensor->data : nothing;
+    if (rows->outer * rows->inner == 0) continue;
+    if (!p->staged)
+      pn_rows_strides(rows, p->tensor, &p->view->outer_stride, &p->view->inner_stride);
+    else if ((status = stage(rows, p)) != RMS_OK)
+      return status;
+  }
+  return rows->outer * rows->inner > 0 ? check_staged(places, count) : RMS_OK;
+}
+
+/* Statistics are dense in the order of the rows. */
+static rms_status place_statistic(pn_rows *rows, const pn_tensor *t, bool output, void **pointer) {
+  if (!t) return RMS_OK;
+  *pointer = t->data;
+  if (rows->outer * rows->inner == 0 || pn_rows_dense(rows, t)) return RMS_OK;
+  *pointer = pn_rows_stage(rows, t, output);
+  return *pointer ? RMS_OK : RMS_E_MEMORY;
+}
+
+/* Dense in its own order: it has no rows of x. */
+static rms_status place_weight(pn_rows *rows, const pn_tensor *t, bool output, void **pointer, int32_t *dtype) {
+  pn_rows own = {0};
+  if (!t) return RMS_OK;
+  if (t->ndim == 2) own.order[own.count++] = 0;
+  *pointer = t->data;
+  *dtype = t->dtype;
+  if (t->shape[0] == 0 || pn_rows_dense(&own, t)) return RMS_OK;
+  /* Outputs are allocated dense by the front ends. */
+  if (output) return RMS_E_STRIDE;
+  *pointer = pn_rows_stage(&own, t, false);
+  if (!*pointer) return RMS_E_MEMORY;
+  rows->staged[rows->staged_count++] = own.staged[0];
+  return RMS_OK;
+}
+
+static bool per_head(const pn_tensor *weight, const pn_tensor *bias) {
+  return (weight && weight->ndim == 2) || (bias && bias->ndim == 2);
+}
+
+/* One weight per head and no head: there is nothing to write, and an inner of 0 would mean 1. */
+static bool no_heads(const rms_spec *spec, const pn_rows *rows) {
+  return spec->weight_per_inner && rows->inner == 0;
+}
+
+static rms_status prepare_forward(const pn_forward *call, pn_rows *rows, rms_spec *spec, rms_forward_args *args) {
+  place places[] = {{call->x, (rms_view *)&args->x, false, false},
+                    {call->residual, (rms_view *)&args->residual, false, false},
+                    {call->y, &args->y, true, false},
+                    {call->sum, &args->residual_out, true, false}};
+  rms_status status;
+  spec->weight_per_inner = per_head(call->weight, call->bias);
+  if ((status = place_rows(rows, places, 4, spec->weight_per_inner)) != RMS_OK) return status;
+  spec->cols = rows->cols;
+  args->outer = rows->inner ? rows->outer : 0;
+  args->inner = rows->inner ? rows->inner : 1;
+  if ((status = place_weight(rows, call->weight, false, (void **)&args->weight, &args->weight_dtype)) != RMS_OK)
+    return status;
+  if ((status = place_weight(rows, call->bias, false, (void **)&args->bias, &args->bias_dtype)) != RMS_OK)
+    return status;
+  if ((status = place_statistic(rows, call->rstd, true, &args->rstd)) != RMS_OK) return status;
+  return place_statistic(rows, call->mean, true, &args->mean);
+}
+
+rms_status pn_run_forward(const pn_forward *call, const rms_executor *executor) {
+  rms_spec spec = call->spec;
+  rms_forward_args args = {0};
+  pn_rows rows;
+  rms_status status = prepare_forward(call, &rows, &spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows))
+    status = rms_forward_sized(&spec, sizeof spec, &args, sizeof args, executor);
+  pn_rows_release(&rows, status == RMS_OK);
+  return status;
+}
+
+static rms_status prepare_backward(const pn_backward *call, pn_rows *rows, rms_spec *spec, rms_backward_args *args) {
+  place places[] = {{call->x, (rms_view *)&args->x, false, false},
+                    {call->dy, (rms_view *)&args->dy, false, false},
+                    {call->dresidual, (rms_view *)&args->dresidual, false, false},
+                    {call->dx, &args->dx, true, false},
+                    {call->dresidual_out, &args->dresidual_out, true, false}};
+  rms_status status;
+  spec->weight_per_inner = per_head(call->weight, NULL) || per_head(call->dweight, call->dbias);
+  if ((status = place_rows(rows, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
+  spec->cols = rows->cols;
+  args->outer = rows->inner ? rows->outer : 0;
+  args->inner = rows->inner ? rows->inner : 1;
+  args->weight_dtype = call->dy->dtype;
+  if ((status = place_weight(rows, call->weight, false, (void **)&args->weight, &args->weight_dtype)) != RMS_OK)
+    return status;
+  if ((status = place_weight(rows, call->dweight, true, &args->dweight, &args->dweight_dtype)) != RMS_OK) return status;
+  if ((status = place_weight(rows, call->dbias, true, &args->dbias, &args->dbias_dtype)) != RMS_OK) return status;
+  if ((status = place_statistic(rows, call->rstd, false, (void **)&args->rstd)) != RMS_OK) return status;
+  return place_statistic(rows, call->mean, false, (void **)&args->mean);
+}
+
+static rms_status add_workspace(const rms_spec *spec, rms_backward_args *args) {
+  size_t bytes = rms_backward_workspace_sized(spec, sizeof *spec, args, sizeof *args);
+  if (bytes == 0) return RMS_OK;
+  if (posix_memalign(&args->workspace, 64, bytes) != 0) {
+    args->workspace = NULL;
+    return RMS_E_MEMORY;
+  }
+  args->workspace_bytes = bytes;
+  return RMS_OK;
+}
+
+rms_status pn_run_backward(const pn_backward *call, const rms_executor *executor) {
+  rms_spec spec = call->spec;
+  rms_backward_args args = {0};
+  pn_rows rows;
+  rms_status status = prepare_backward(call, &rows, &spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = add_workspace(&spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows))
+    status = rms_backward_sized(&spec, sizeof spec, &args, sizeof args, executor);
+  pn_rows_release(&rows, status == RMS_OK);
+  free(args.workspace);
+  return status;
+}

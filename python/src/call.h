@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The two operations on tensors of any shape and strides. Every way into the package (NumPy, torch) ends here.
+ *
+ * A tensor that is absent is NULL. Tensors of rows have the shape of x. weight, bias, dweight and dbias have the shape
+ * (cols) or, per head, (x.shape[-2], cols). rstd and mean have x's leading dimensions and then the groups, in float, or
+ * double for f64 data. The front ends check shapes and types, so that they can name what is wrong. */
+#ifndef PN_CALL_H
+#define PN_CALL_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pn_forward {
+  rms_spec spec; /* all but cols and weight_per_inner */
+  const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean;
+} pn_forward;
+
+typedef struct pn_backward {
+  rms_spec spec;
+  const pn_tensor *dy, *x, *dresidual, *weight, *rstd, *mean, *dx, *dresidual_out, *dweight, *dbias;
+} pn_backward;
+
+rms_status pn_run_forward(const pn_forward *call, const rms_executor *executor);
+rms_status pn_run_backward(const pn_backward *call, const rms_executor *executor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

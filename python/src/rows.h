@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rows of tensors of any shape and strides as the outer x inner rows of an rms_view. */
+#ifndef PN_ROWS_H
+#define PN_ROWS_H
+
+#include "tensor.h"
+#include <stdbool.h>
+
+/* A temporary that stands for a tensor whose memory no rms_view can describe. */
+typedef struct {
+  const pn_tensor *tensor;
+  char *data;
+  bool written; /* an output: copied back at the end */
+} pn_staged;
+
+enum { PN_MAX_STAGED = 12 };
+
+/* How the rows of all tensors of a call are walked: the leading dimensions in the order of x's memory, cut into outer
+ * and inner behind dimension `cut` of that order. */
+typedef struct {
+  int count;              /* leading dimensions that have more than one element */
+  int order[PN_MAX_DIMS]; /* the outermost first */
+  int cut;                /* -1: one level */
+  bool heads_alone;       /* that level is the inner one */
+  int64_t outer, inner, cols;
+  int staged_count;
+  pn_staged staged[PN_MAX_STAGED];
+} pn_rows;
+
+/* The order of x. per_head: the last leading dimension is the inner one. */
+void pn_rows_begin(pn_rows *rows, const pn_tensor *x, bool per_head);
+
+/* Lets the walk fit t if it can: the cut may be placed where t needs it, once. False: t has to be staged. Tensors that
+ * were added before still fit. */
+bool pn_rows_fit(pn_rows *rows, const pn_tensor *t);
+
+/* With every tensor added: counts the rows. */
+void pn_rows_end(pn_rows *rows, const pn_tensor *x);
+
+/* Strides of a tensor that fits, in elements. */
+void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, int64_t *outer_stride, int64_t *inner_stride);
+
+/* True if t (whose last dimension is a row of any length) is dense in the order of the walk. */
+bool pn_rows_dense(const pn_rows *rows, const pn_tensor *t);
+
+/* Dense memory in the order of the walk for t; an input is copied into it. NULL: out of memory. */
+void *pn_rows_stage(pn_rows *rows, const pn_tensor *t, bool output);
+
+/* How many tensors this process has staged: the tests use it to see that views are read where they are. */
+int64_t pn_rows_staged_ever(void);
+
+/* Copies staged outputs back if `done`, and frees everything staged. */
+void pn_rows_release(pn_rows *rows, bool done);
+
+/* True if two elements of t lie in the same place. */
+bool pn_overlaps_itself(const pn_tensor *t);
+
+/* True if the bytes from the first to the last element of the two meet. */
+bool pn_bounds_meet(const pn_tensor *a, const pn_tensor *b);
+
+#endif

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""A suite is what one environment can run: the tests of its files and the doctests of its modules. Nothing is skipped."""
+import importlib
+import os
+
+# Some virtual machines announce AMX and then forbid it; torch's bfloat16 products die there.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+SUITES = {
+    "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_process.py", "test_command.py"], ["rmsnorm", "rmsnorm._numpy"]),
+    "torch": (["test_torch.py", "test_patch.py"], ["rmsnorm.torch", "rmsnorm.nn"]),
+    "transformers": (["test_transformers.py"], []),
+    "jax": (["test_jax.py"], ["rmsnorm.jax"]),
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--suite", default="numpy", choices=sorted(SUITES))
+
+
+def pytest_configure(config):
+    files, modules = SUITES[config.getoption("--suite")]
+    if config.args in ([str(config.invocation_params.dir)], ["python/tests"], []):
+        here = __file__.rsplit("/", 1)[0]
+        config.args = [f"{here}/{name}" for name in files]
+        config.args += [importlib.import_module(name).__file__ for name in modules]
+        config.option.doctestmodules = True

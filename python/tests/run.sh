@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Builds the wheel or runs a suite of the Python package in a virtual environment of its own under WORK.
+# usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
+# PYTHON names the interpreter; otherwise the oldest that is supported is taken.
+set -eu
+
+what=$1 source=$2 work=$3
+tests=$source/python/tests
+
+# The first interpreter that runs and has the parts that are needed.
+find_python() {
+  for candidate in ${PYTHON:-python3.10 python3.11 python3.12 python3.13 python3}; do
+    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+# make_venv FOLDER REQUIREMENTS: made anew when the requirements change.
+make_venv() {
+  if ! cmp -s "$2" "$1/requirements.txt"; then
+    rm -rf "$1"
+    "$python" -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+    cp "$2" "$1/requirements.txt"
+  fi
+}
+
+python=$(find_python)
+if [ -z "$python" ]; then
+  echo "skipped: no Python from 3.10 on with the venv module (Debian: python3-venv)"
+  exit 77
+fi
+mkdir -p "$work"
+
+# Tests that run beside each other share the cores.
+if [ -n "${RMSNORM_BUILD_JOBS:-}" ]; then
+  export CMAKE_BUILD_PARALLEL_LEVEL="$RMSNORM_BUILD_JOBS"
+fi
+
+# make_wheel VENV FOLDER [SETTING...]: the build folder is kept, so that the next time is quick.
+make_wheel() {
+  venv=$1 folder=$2
+  shift 2
+  rm -rf "$work/dist-$folder"
+  "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$source"
+}
+
+if [ "$what" = wheel ]; then
+  make_venv "$work/venv-build" "$tests/requirements-build.txt"
+  make_wheel "$work/venv-build" plain
+  ls "$work/dist-plain"
+  exit 0
+fi
+
+venv=$work/venv-$what suite=${what%%-*} folder=plain # torch-oldest is the suite torch with other versions
+make_venv "$venv" "$tests/requirements-$what.txt"
+if [ "$suite" = jax ]; then
+  folder=jax # with the handlers, which are compiled with the headers in this environment
+  make_wheel "$venv" jax --config-settings=cmake.define.RMSNORM_JAX=ON
+fi
+"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$folder"/rmsnorm-*.whl
+cd "$tests"
+if [ "$suite" = torch ]; then
+  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" -k 'not compile'
+fi
+exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"

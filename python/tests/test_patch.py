@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: MIT
+"""rmsnorm.patch on the bodies that norms have in real models, each written out here."""
+import copy
+import io
+
+import pytest
+import torch
+
+import rmsnorm
+
+
+class Body(torch.nn.Module):
+    def __init__(self, size=64, eps=1e-6):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(size) * 0.2 + 1)
+        self.variance_epsilon = eps
+
+    def normed(self, x):
+        f = x.float()
+        return f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+
+class LlamaNorm(Body):
+    def forward(self, hidden_states):
+        return self.weight * self.normed(hidden_states).to(hidden_states.dtype)
+
+
+class Llama4Norm(Body):
+    def forward(self, x):
+        return self.normed(x).type_as(x) * self.weight
+
+
+class T5Norm(Body):
+    def forward(self, hidden_states):
+        h = hidden_states * torch.rsqrt(hidden_states.float().pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * h.to(self.weight.dtype)
+
+
+class Olmo2Norm(Body):
+    def forward(self, x):
+        return (self.weight * self.normed(x)).to(x.dtype)
+
+
+class HeliumNorm(Body):
+    def forward(self, x):
+        return (self.weight.float() * self.normed(x)).to(x.dtype)
+
+
+class GemmaNorm(Body):
+    def forward(self, x):
+        return (self.normed(x) * (1.0 + self.weight.float())).type_as(x)
+
+
+class PowNorm(Body):
+    def forward(self, x):
+        f = x.float()
+        return (f * torch.pow(f.pow(2).mean(-1, keepdim=True) + self.variance_epsilon, -0.5) * self.weight.float()).type_as(x)
+
+
+class WeightlessNorm(torch.nn.Module):
+    eps = 1e-6
+
+    def forward(self, x):
+        f = x.float()
+        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + self.eps)).type_as(x)
+
+
+class CohereNorm(Body):
+    def forward(self, x):
+        f = x.float()
+        e = f - f.mean(-1, keepdim=True)
+        return (self.weight.float() * (e * torch.rsqrt(e.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))).to(x.dtype)
+
+
+class HeadNorm(CohereNorm):
+    def __init__(self):
+        super().__init__((3, 64))
+
+
+OFFERED = {
+    LlamaNorm: ("rms", "before_weight", 0),
+    Llama4Norm: ("rms", "before_weight", 0),
+    T5Norm: ("rms", "before_weight", 0),
+    Olmo2Norm: ("rms", "after_weight", 0),
+    HeliumNorm: ("rms", "after_weight", 0),
+    GemmaNorm: ("rms", "after_weight", 1),
+    PowNorm: ("rms", "after_weight", 0),
+    WeightlessNorm: ("rms", "after_weight", 0),
+    CohereNorm: ("layer", "after_weight", 0),
+    HeadNorm: ("layer", "after_weight", 0),
+}
+
+
+class RoundedNorm(Body):
+    """r is rounded to the data's type."""
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.variance_epsilon).to(x.dtype) * self.weight
+
+
+class NarrowNorm(Body):
+    """No step is widened."""
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+class NarrowOffsetNorm(Body):
+    """1 + weight in the weight's type."""
+
+    def forward(self, x):
+        return (self.normed(x) * (1 + self.weight).float()).to(x.dtype)
+
+
+class GatedNorm(Body):
+    def forward(self, x, gate=None):
+        return self.normed(x).to(x.dtype)
+
+
+class ScaledNorm(Body):
+    def forward(self, x):
+        return 2 * self.weight * self.normed(x).to(x.dtype)
+
+
+class PairNorm(Body):
+    def forward(self, x):
+        return self.weight * self.normed(x).to(x.dtype), x
+
+
+class FailingNorm(Body):
+    def forward(self, x):
+        raise KeyError("no")
+
+
+class EpslessNorm(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+NOT_OFFERED = [RoundedNorm, NarrowNorm, NarrowOffsetNorm, GatedNorm, ScaledNorm, PairNorm, FailingNorm, EpslessNorm,
+               lambda: torch.nn.BatchNorm1d(64), lambda: torch.nn.GroupNorm(4, 64)]  # fmt: skip
+
+
+def holder(make, dtype=torch.bfloat16):
+    torch.manual_seed(2)
+    return torch.nn.ModuleDict({"a": make(), "b": make()}).to(dtype)
+
+
+@pytest.mark.parametrize("body", OFFERED, ids=lambda b: b.__name__)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_offered_bodies(body, dtype):
+    model = holder(body, dtype)
+    report = rmsnorm.patch(model)
+    assert [e.name for e in report.patched] == ["a", "b"] and not report.left_alone, str(report)
+    spec = report.patched[0].spec
+    assert (spec.kind, spec.rounding, spec.weight_offset) == OFFERED[body]
+    x = torch.randn(40, 3, 64).to(dtype)
+    patched = model["a"](x)
+    assert type(model["a"]) is not body and isinstance(model["a"], body)
+    report.undo()
+    assert type(model["a"]) is body and vars(model["a"]).keys() == vars(body()).keys()
+    own = model["a"](x)
+    if dtype == torch.float32:
+        torch.testing.assert_close(patched, own, rtol=2e-6, atol=2e-6)
+    else:
+        assert (patched != own).float().mean() < 0.001
+    report.undo()
+
+
+@pytest.mark.parametrize("make", NOT_OFFERED, ids=lambda b: b.__name__)
+def test_other_bodies_are_left_alone(make):
+    model = holder(make)
+    before = copy.deepcopy(model.state_dict())
+    report = rmsnorm.patch(model)
+    assert not report.patched and len(report.left_alone) == 2 and all(e.reason for e in report.left_alone)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert type(model["a"]) is type(make())
+
+
+def test_torch_modules():
+    model = torch.nn.Sequential(torch.nn.RMSNorm(64), torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)).bfloat16()
+    x = torch.randn(50, 64).bfloat16()
+    before = model(x)
+    report = rmsnorm.patch(model)
+    assert [e.class_name for e in report.patched] == ["RMSNorm", "LayerNorm"]
+    assert (model(x) != before).float().mean() < 0.005
+    assert "2 of 2 norms" in str(report)
+
+
+def test_the_generator_of_the_user_is_not_touched():
+    model = torch.nn.Sequential(LlamaNorm().bfloat16())
+    before = torch.get_rng_state()
+    rmsnorm.patch(model)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_patched_modules_behave():
+    model = holder(LlamaNorm)
+    seen = []
+    model["a"].register_forward_hook(lambda *a: seen.append(1))
+    keys, x = list(model.state_dict()), torch.randn(5, 64).bfloat16()
+    report = rmsnorm.patch(model)
+    y = model["a"](x)
+    assert seen and list(model.state_dict()) == keys and repr(model["a"]) == "LlamaNorm()"
+    assert torch.equal(copy.deepcopy(model)["a"](x), y)
+    stream = io.BytesIO()
+    model["a"]._forward_hooks.clear()
+    torch.save(model, stream)
+    stream.seek(0)
+    assert torch.equal(torch.load(stream, weights_only=False)["a"](x), y)
+    assert not rmsnorm.patch(model).entries  # already done
+    model["a"].variance_epsilon = 10.0  # eps is read at each call
+    assert not torch.equal(model["a"](x), y)
+    report.undo()
+
+
+def test_types_that_were_not_tried_keep_the_old_forward():
+    model = holder(LlamaNorm)
+    rmsnorm.patch(model)
+    model.float()
+    x = torch.randn(5, 64).bfloat16()
+    assert model["a"](x).dtype == torch.float32  # the model's own promotion
+    assert torch.equal(model["a"](hidden_states=x), model["a"](x))
+
+
+def test_gradients_of_a_patched_model():
+    model = holder(LlamaNorm, torch.float32)
+    x = torch.randn(7, 64, requires_grad=True)
+    own = torch.autograd.grad(model["a"](x).sin().sum(), (x, model["a"].weight))
+    rmsnorm.patch(model)
+    got = torch.autograd.grad(model["a"](x).sin().sum(), (x, model["a"].weight))
+    for a, b in zip(own, got):
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_strict():
+    model = holder(LlamaNorm)
+    report = rmsnorm.patch(model, tolerance=0.0)
+    assert all(e.differing == 0 for e in report.patched)

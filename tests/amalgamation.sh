@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The library in one file has the bits of the library. usage: amalgamation.sh WAY SOURCE BUILD
+#   gcc      cc -c rmsnorm.c, as it is        gcc-O2   optimised, for a shared library: its symbols too
+#   clang    the same with clang              aarch64  cross compiled and optimised, run by qemu-aarch64
+# Exit status 77: a tool is missing.
+# shellcheck disable=SC2086 # lists of options are meant to split
+set -eu
+way=$1 source=$2 work=$3/amalgamation/$1
+warnings="-Wall -Wextra -Werror"
+
+need() {
+  for tool; do
+    command -v "$tool" > /dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+  done
+}
+
+need python3
+rm -rf "$work"
+mkdir -p "$work"
+make -s -C "$source" amalgamation DIST="$work" > "$work/log"
+cd "$work"
+cc=gcc run=
+case $way in
+gcc) gcc -c rmsnorm.c ;;
+gcc-O2)
+  gcc -O2 -fPIC $warnings -c rmsnorm.c
+  gcc -shared rmsnorm.o -lm -o librmsnorm.so
+  "$source/tests/static/symbols.sh" nm rmsnorm.h rmsnorm.o librmsnorm.so
+  ;;
+clang)
+  need clang
+  clang $warnings -c rmsnorm.c
+  ;;
+aarch64)
+  need aarch64-linux-gnu-gcc qemu-aarch64
+  cc=aarch64-linux-gnu-gcc run="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+  $cc -O2 -c rmsnorm.c
+  ;;
+*) echo "unknown way: $way" >&2; exit 2 ;;
+esac
+# The same tests that the library passes, with its own flags for what they compute.
+t=$source/tests
+$cc -O1 -std=c11 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -I. -I"$t" "$t/harness.c" "$t/call.c" "$t/data.c" "$t/run.c" \
+  "$t/golden/digests.c" rmsnorm.o -lm -pthread -o digests
+$run ./digests "$t/golden/digests.txt"
