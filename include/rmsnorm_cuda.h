@@ -9,15 +9,17 @@
  *   - Calls return when the work is queued on the stream: nothing waits, nothing is allocated, nothing is copied to or
  *     from the host. All of them can be captured in a CUDA graph.
  *   - Arguments are checked before the first launch. A valid call on a machine without a usable device is RMS_E_DEVICE;
- *     so is an error that the CUDA runtime reports at a launch. Errors of earlier work on the stream are the caller's
- *     to see.
+ *     so is an error that the CUDA runtime reports at a launch, which the call then removes from the runtime again. An
+ *     error that the caller's own work left there (cudaPeekAtLastError) is neither reported nor removed.
  *   - From sm_90 on, a kernel of the caller that is launched after a call with programmatic stream serialization may
  *     start before the call's work has ended; like every such kernel it waits (cudaGridDependencySynchronize) before it
- *     touches memory. Other kernels, copies and events are not affected.
+ *     touches memory. Other kernels, copies and events are not affected. The call itself may start before such a kernel
+ *     ahead of it has ended, and waits for it likewise.
  *
  * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the
- * same bits on every run on the same kind of GPU. The bits are not those of the CPU library: the order of the sums is
- * another one. docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
+ * same bits on every run on the same kind of GPU; with one shard the two halves of a call, given the same arguments,
+ * have the bits of the whole call. The bits are not those of the CPU library: the order of the sums is another one.
+ * docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
 #ifndef RMSNORM_CUDA_H
 #define RMSNORM_CUDA_H
 
@@ -36,9 +38,10 @@ RMS_API rms_status rms_cuda_available(void);
 static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream);
 static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
 
-/* Bytes of device memory, 64-byte aligned, that rms_cuda_backward and rms_cuda_backward_apply need for this call on the
- * current device; 0 if it wants neither dweight nor dbias, if they would refuse it, and without a device. Nothing is read
- * or written through the pointers of args: they say which tensors there are and how they are aligned, no more. */
+/* Bytes of device memory, 64-byte aligned, that are enough for rms_cuda_backward and for rms_cuda_backward_apply with
+ * these arguments on the current device; 0 if they want neither dweight nor dbias, would refuse the call, or have no
+ * device. Nothing is read or written through the pointers of args: they say which tensors there are and how they are
+ * aligned, no more. */
 static inline size_t rms_cuda_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles
@@ -79,7 +82,8 @@ static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forwar
   return rms_cuda_forward_sized(spec, sizeof *spec, args, sizeof *args, stream);
 }
 
-static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream) {
+static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args,
+                                           rms_cuda_stream stream) {
   return rms_cuda_backward_sized(spec, sizeof *spec, args, sizeof *args, stream);
 }
 

@@ -106,6 +106,7 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
   const int64_t all = job.tiles * job.slices * job.planes;
   int64_t number = blockIdx.x;
   bool trial = true; /* the first time, without partial sums */
+  let_next_start();  /* not after the wait: see start.cuh */
   Tile tile;
   tile.set(job, number, columns * VECTOR);
 #pragma unroll 1
@@ -158,7 +159,6 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
     if (trial) {
       trial = false;
       wait_for_previous();
-      let_next_start();
     } else {
       number += gridDim.x;
       if (number >= all) break;

@@ -29,26 +29,6 @@ constexpr int backward_threads =
     !has_overlap || (LAYER && (MORE || (CLUSTER && !DBIAS))) || (CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
                                                                                             : (int)BACKWARD_THREADS;
 
-/* The parts of a block's shared memory, in bytes from its start. */
-struct BackwardShared {
-  int ring, gain, deep, chunk, mail, barrier, odd, total;
-};
-template <int NV, int V, bool LAYER, bool DBIAS, int PANELS>
-__host__ __device__ constexpr BackwardShared backward_shared(int threads, int team, int stages, int streams,
-                                                             int cluster) {
-  BackwardShared s = {};
-  const int teams = threads / team, cells = team * NV, sums = LAYER ? 2 : 1;
-  s.ring = 0;
-  s.gain = s.ring + teams * stages * streams * cells * 16;
-  s.deep = s.gain + cells * V * 4;
-  s.chunk = s.deep + (DBIAS ? 2 : 1) * threads * NV * V * 4;
-  s.mail = s.chunk + teams * 2 * sums * PANELS * 32 * 4;
-  s.barrier = s.mail + (cluster > 1 ? 2 * sums * PANELS * MAX_CLUSTER * 4 : 0);
-  s.odd = s.barrier + (teams * stages + 2) * 8;
-  s.total = s.odd + teams * DEEP * 4;
-  return s;
-}
-
 /* ---- the kernel ---- */
 
 /* The statistic of a row that was not saved. Where its sum is out of range, r is not calm, or eps outweighs the sum. */
@@ -83,22 +63,18 @@ __device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, S
 template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
 __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MORE>, 1)
     lean_backward_kernel(const __grid_constant__ LeanBackward p) {
-  constexpr int V = vector_of<T>, Q = V / 4, PANELS = NV * BACKWARD_TEAM / PANEL, SUMS = LAYER ? 2 : 1;
+  using Block = BackwardBlock<T, NV, LAYER, DBIAS, CLUSTER, MORE>;
+  constexpr int V = Block::V, Q = Block::Q, PANELS = Block::PANELS, SUMS = Block::SUMS;
   constexpr bool AGAIN = MORE, AGAIN_U = MORE || DBIAS; /* h, u: computed twice, to need fewer registers */
-  static_assert(PANELS == 1, "the blocks of a cluster have a panel each");
   extern __shared__ __align__(128) char shared[];
-  const int team = p.team, cells = team * NV, teams = (int)blockDim.x / team, stages = p.stages;
-  const int streams = MORE == 1 && p.added.data ? 3 : 2;
-  const int group = __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - group * team;
-  const BackwardShared where =
-      backward_shared<NV, V, LAYER, DBIAS, PANELS>((int)blockDim.x, team, stages, streams, CLUSTER ? p.cluster : 1);
-  const int rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
-  const int share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x;
-  const int first = rank * cells + t;                                                  /* vector of the row */
-  const int own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells; /* of this block */
-  uint64_t *barriers = reinterpret_cast<uint64_t *>(shared + where.barrier), *full = barriers + group * stages;
-  float *chunks = reinterpret_cast<float *>(shared + where.chunk);
-  float4 *gain = reinterpret_cast<float4 *>(shared + where.gain) + t;
+  const Block block(p);
+  const BackwardShared &where = block.where;
+  const int team = block.team, cells = block.cells, teams = block.teams, stages = block.stages, group = block.group,
+            t = block.t, rank = block.rank, share = block.share, first = block.first, own = block.own,
+            streams = block.streams, mine = block.mine, stride = block.stride;
+  uint64_t *barriers = block.barriers(shared), *full = barriers + group * stages;
+  float *chunks = block.chunks(shared);
+  float4 *gain = block.gain(shared);
   /* what follows from this is worked out anew where it is needed: it is not worth a register in the loop */
   auto this_thread = []() -> unsigned {
     unsigned thread;
@@ -106,19 +82,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
     return thread;
   };
   auto deep = [&]() -> float4 * { return reinterpret_cast<float4 *>(shared + where.deep) + this_thread(); };
-  RowSums<NV, SUMS, PANELS, CLUSTER> sums = {chunks + group * (2 * SUMS * PANELS * 32),
-                                             reinterpret_cast<float *>(shared + where.mail),
-                                             barriers + teams * stages,
-                                             place_of_lane<SUMS, PANELS, NV>(t / 32, team / 32),
-                                             group,
-                                             team,
-                                             p.cluster,
-                                             rank,
-                                             0,
-                                             0};
-
-  /* this team's rows: every `stride`-th from `mine` */
-  const int mine = share * teams + group, stride = p.shares * teams;
+  typename Block::Sums sums = block.sums(p, shared, 0, 0);
   const int rounds = rounds_from(p, mine, stride);
   const int most_rounds = rounds_from(p, share * teams, stride); /* of the block's first team */
   const int stage_bytes = streams * cells * 16;
@@ -275,34 +239,11 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
     dweight.flush(deep(), (int)blockDim.x, false);
     if (DBIAS) dbias.flush(deep() + NV * Q * (int)blockDim.x, (int)blockDim.x, false);
   }
-  /* Rows that are not calm, block of FLAT rounds by block, the teams in step. */
   if (rounds < most_rounds) /* through the same number of barriers as the first team */
     for (int i = saved ? 1 : SUMS + 1; i > 0; i--)
       team_sync(group, team);
   __syncthreads();
-  const unsigned *all_odd = reinterpret_cast<const unsigned *>(shared + where.odd);
-  /* their column sums lie where the ring was: all its copies have arrived */
-  static_assert(Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
-  float4 *const spare = reinterpret_cast<float4 *>(shared + where.ring) + this_thread();
-  ColumnCells<NV, V> dweight_cells = {spare, (int)blockDim.x},
-                     dbias_cells = {spare + NV * Q * (int)blockDim.x, (int)blockDim.x};
-#pragma unroll 1
-  for (int block = 0; block * FLAT < most_rounds; block++) {
-    int steps = 0;
-    for (int g = 0; g < teams; g++)
-      steps = max(steps, __popc(all_odd[g * DEEP + block]));
-    if (__builtin_expect(steps == 0, 1)) continue;
-    unsigned odd = odd_rows[block];
-    dweight_cells.clear();
-    if (DBIAS) dbias_cells.clear();
-#pragma unroll 1
-    for (; steps > 0; steps--, odd &= odd - 1)
-      scaled_row<T, NV, LAYER, DBIAS, MORE>(
-          p, sums, odd != 0 ? mine + (int64_t)(block * FLAT + __ffs((int)odd) - 1) * stride : (int64_t)-1, first, gain,
-          cells, dweight_cells, dbias_cells);
-    dweight_cells.flush(deep(), true);
-    if (DBIAS) dbias_cells.flush(deep() + NV * Q * (int)blockDim.x, true);
-  }
+  scaled_rows<T, NV, LAYER, DBIAS, CLUSTER, MORE>(p, sums.phase, sums.parity);
   __syncthreads();
   const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
   const int64_t width = (int64_t)p.vectors * V;

@@ -4,8 +4,7 @@
 #ifndef RMS_CUDA_LEAN_SCALED_CUH
 #define RMS_CUDA_LEAN_SCALED_CUH
 
-#include "lean_ring.cuh"
-#include "lean_steps.cuh"
+#include "lean_block.cuh"
 
 namespace rms_cuda {
 
@@ -41,7 +40,7 @@ template <class T, int NV, int MORE, class Sums, int SUMS> struct LeanRow {
   RowPlace at;
   int first; /* vector of this thread */
   const float4 *gain;
-  int cells;
+  int plane; /* from one float4 of a vector's gains to the next */
   bool active;
 
   __device__ __forceinline__ int vector(int i) const { return first + i * sums.team; }
@@ -64,15 +63,17 @@ template <class T, int NV, int MORE, class Sums, int SUMS> struct LeanRow {
   __device__ __forceinline__ void load_g(int i, float (&g)[V]) const {
 #pragma unroll
     for (int c = 0; c < V / 4; c++) {
-      const float4 four = gain[i * sums.team + c * cells];
+      const float4 four = gain[i * sums.team + c * plane];
       g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
     }
   }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
     float v[SUMS * NV];
 #pragma unroll
-    for (int i = 0; i < NV; i++)
+    for (int i = 0; i < NV; i++) {
       v[i] = of_vector(i);
+      asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+    }
 #pragma unroll
     for (int i = NV; i < SUMS * NV; i++)
       v[i] = 0;
@@ -80,11 +81,11 @@ template <class T, int NV, int MORE, class Sums, int SUMS> struct LeanRow {
   }
 };
 
-/* The second half of a vector: dx, and what it adds to the column sums. */
-template <class T, bool DBIAS, int MORE, int NV, class Row>
+/* The second half of a vector: dx, and what it adds to the column sums, of which cells(0) and cells(1) are those of
+ * dweight and dbias. */
+template <class T, bool DBIAS, int MORE, class Row, class Cells>
 __device__ __forceinline__ void finish_scaled(const LeanBackward &p, const GuardSpec<float> &spec, const Row &row,
-                                              int i, const RowFactors<float> &f, ColumnCells<NV, vector_of<T>> &dweight,
-                                              ColumnCells<NV, vector_of<T>> &dbias) {
+                                              int i, const RowFactors<float> &f, Cells cells) {
   constexpr int V = vector_of<T>;
   Packed<T, V> dy, added;
   float u[V], g[V], h[V];
@@ -94,15 +95,15 @@ __device__ __forceinline__ void finish_scaled(const LeanBackward &p, const Guard
   gradient_h(h, f.scale, f.mean, f.r);
   {
     float sum[V];
-    dweight.get(i, sum);
+    cells(0).get(i, sum);
     add_dweight<T, MORE>(p, sum, dy, u, h);
-    dweight.set(i, sum);
+    cells(0).set(i, sum);
     if (DBIAS) {
-      dbias.get(i, sum);
+      cells(1).get(i, sum);
 #pragma unroll
       for (int j = 0; j < V; j++)
         sum[j] += u[j];
-      dbias.set(i, sum);
+      cells(1).set(i, sum);
     }
   }
   row.load_g(i, g);
@@ -116,20 +117,55 @@ __device__ __forceinline__ void finish_scaled(const LeanBackward &p, const Guard
 }
 
 /* One row of a team; none where row is negative. */
-template <class T, int NV, bool LAYER, bool DBIAS, int MORE, int SUMS, int PANELS, bool CLUSTER>
-__device__ __forceinline__ void
-scaled_row(const LeanBackward &p, RowSums<NV, SUMS, PANELS, CLUSTER> &sums, int64_t row, int first, const float4 *gain,
-           int cells, ColumnCells<NV, vector_of<T>> &dweight, ColumnCells<NV, vector_of<T>> &dbias) {
+template <class T, int NV, bool LAYER, bool DBIAS, int MORE, int SUMS, class Sums, class Cells>
+__device__ __forceinline__ void scaled_row(const LeanBackward &p, Sums &sums, int64_t row, int first,
+                                           const float4 *gain, int plane, Cells cells) {
   const bool active = row >= 0;
   const GuardSpec<float> spec = guard_of<LAYER, MORE>(p);
-  LeanRow<T, NV, MORE, RowSums<NV, SUMS, PANELS, CLUSTER>, SUMS> at = {
-      p, sums, place_of_row<MORE>(p.inner, active ? row : 0), first, gain, cells, active};
+  LeanRow<T, NV, MORE, Sums, SUMS> at = {p,     sums,  place_of_row<MORE>(p.inner, active ? row : 0), first, gain,
+                                         plane, active};
   const RowFactors<float> f = scaled_factors<T>(spec, at, p.stats ? p.stats + (active ? row : 0) : nullptr);
   if (!active) return;
-#pragma unroll
-  for (int i = 0; i < NV; i++) {
-    finish_scaled<T, DBIAS, MORE>(p, spec, at, i, f, dweight, dbias);
-    asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+#pragma unroll 1
+  for (int i = 0; i < NV; i++)
+    finish_scaled<T, DBIAS, MORE>(p, spec, at, i, f, cells);
+}
+
+/* The rows of a block that are not calm, FLAT rounds after FLAT rounds, the teams in step. A function of its own, so
+ * that the loop over the other rows has the registers for itself. phase, parity: where the sums over rows are. */
+template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
+__device__ __noinline__ void scaled_rows(const LeanBackward &p, int phase, int parity) {
+  using Block = BackwardBlock<T, NV, LAYER, DBIAS, CLUSTER, MORE>;
+  constexpr int V = Block::V, Q = Block::Q;
+  extern __shared__ __align__(128) char shared[];
+  const Block block(p);
+  const int threads = (int)blockDim.x, rounds = rounds_from(p, block.share * block.teams, block.stride);
+  const unsigned *odd_rows = reinterpret_cast<const unsigned *>(shared + block.where.odd);
+  typename Block::Sums sums = block.sums(p, shared, phase, parity);
+  /* column sums lie where the ring was: all its copies have arrived */
+  static_assert(Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
+  auto at = [&](int offset, int plane) -> float4 * {
+    unsigned thread; /* worked out anew where it is needed: it is not worth a register */
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return reinterpret_cast<float4 *>(shared + offset) + plane * NV * Q * threads + thread;
+  };
+  auto cells = [&](int plane) -> ColumnCells<NV, V> { return {at(block.where.ring, plane), threads}; };
+#pragma unroll 1
+  for (int flat = 0; flat * FLAT < rounds; flat++) {
+    int steps = 0;
+    for (int g = 0; g < block.teams; g++)
+      steps = max(steps, __popc(odd_rows[g * DEEP + flat]));
+    if (steps == 0) continue;
+    unsigned odd = odd_rows[block.group * DEEP + flat];
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).clear();
+#pragma unroll 1
+    for (; steps > 0; steps--, odd &= odd - 1)
+      scaled_row<T, NV, LAYER, DBIAS, MORE, Block::SUMS>(
+          p, sums, odd != 0 ? block.mine + (int64_t)(flat * FLAT + __ffs((int)odd) - 1) * block.stride : (int64_t)-1,
+          block.first, block.gain(shared), block.cells, cells);
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).flush(at(block.where.deep, plane), true);
   }
 }
 

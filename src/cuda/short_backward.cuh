@@ -89,10 +89,8 @@ template <class T, int MORE> struct LanesRow {
 
 /* One row of each team of the warp, scaled where it is not calm: the others only keep it company, and have the bits of
  * the usual way. */
-template <class T, bool LAYER, bool DBIAS, int MORE>
-__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first,
-                                             ColumnCells<1, vector_of<T>> &dweight,
-                                             ColumnCells<1, vector_of<T>> &dbias) {
+template <class T, bool LAYER, bool DBIAS, int MORE, class Cells>
+__device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row, int first, Cells cells) {
   const bool active = row < p.rows;
   const GuardSpec<float> spec = guard_of<LAYER, MORE>(p);
   LanesRow<T, MORE> at = {p, place_of_row<MORE>(p.inner, active ? row : 0), first, active};
@@ -106,7 +104,35 @@ __device__ __forceinline__ void scaled_lanes(const LeanBackward &p, int64_t row,
   const GradientSums<float> sums = row_sums<false, T>(spec, at, own, 0);
   RowFactors<float> f = scaled_factors<T>(spec, at, p.stats ? p.stats + (active ? row : 0) : nullptr);
   if (calm(spec, own.r, sums)) f = factors_of(spec, own, 0, sums, spec.k);
-  finish_scaled<T, DBIAS, MORE>(p, spec, at, 0, f, dweight, dbias);
+  finish_scaled<T, DBIAS, MORE>(p, spec, at, 0, f, cells);
+}
+
+/* The turns of a warp in which a row is not calm. A function of its own, so that the loop over the others has the
+ * registers for itself. */
+template <class T, bool LAYER, bool DBIAS, int MORE>
+__device__ __noinline__ void scaled_turns(const LeanBackward &p, const unsigned *odd, float4 *deep, uint4 *ring) {
+  constexpr int V = vector_of<T>, Q = V / 4;
+  const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
+  const int64_t stride = (int64_t)p.shares * teams, mine = (int64_t)blockIdx.x * teams;
+  const int turns = rounds_from(p, mine, stride);
+  /* column sums lie in the lane's own cells of the ring: nothing is on its way any more */
+  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * SHORT_STAGES, "the column sums of a lane fit its ring");
+  auto cells = [&](int plane) -> ColumnCells<1, V> {
+    return {reinterpret_cast<float4 *>(ring) + plane * Q * SHORT_THREADS, SHORT_THREADS};
+  };
+#pragma unroll 1
+  for (int flat = 0; flat * FLAT < turns; flat++) {
+    unsigned odd_turns = odd[flat];
+    if (odd_turns == 0) continue;
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).clear();
+#pragma unroll 1
+    for (; odd_turns != 0; odd_turns &= odd_turns - 1)
+      scaled_lanes<T, LAYER, DBIAS, MORE>(
+          p, mine + threadIdx.x / (unsigned)p.team + (flat * FLAT + __ffs((int)odd_turns) - 1) * stride, first, cells);
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).flush(deep + plane * Q * SHORT_THREADS, true);
+  }
 }
 
 /* The statistic of a row that was not saved. Where its sum is out of range, r is not calm, or eps outweighs the sum. */
@@ -134,7 +160,8 @@ __device__ __forceinline__ void measure_lanes(const LeanBackward &p, const float
   }
   if (first >= p.vectors) a[0] = 0;
   over_lanes<Add>(a, p.team);
-  r = quotient(1.0f, square_root(quotient(a[0], p.k) + p.eps));
+  const float root = square_root(quotient(a[0], p.k) + p.eps);
+  r = root == 0 ? 0.0f : quotient(1.0f, root); /* of lanes without a row too */
 }
 
 /* The saved statistic of a row. */
@@ -289,25 +316,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
     if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turns > FLAT);
   }
   __syncwarp();
-  /* column sums of rows that are not calm lie in the lane's own cells of the ring: nothing is on its way any more */
-  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * SHORT_STAGES, "the column sums of a lane fit its ring");
-  float4 *const spare = reinterpret_cast<float4 *>(ring);
-  ColumnCells<1, V> dweight_cells = {spare, SHORT_THREADS}, dbias_cells = {spare + Q * SHORT_THREADS, SHORT_THREADS};
-#pragma unroll 1
-  for (int block = 0; block * FLAT < turns; block++) {
-    unsigned odd_turns = odd[threadIdx.x / 32][block];
-    if (__builtin_expect(odd_turns == 0, 1)) continue;
-    dweight_cells.clear();
-    if (DBIAS) dbias_cells.clear();
-#pragma unroll 1
-    for (; odd_turns != 0; odd_turns &= odd_turns - 1)
-      scaled_lanes<T, LAYER, DBIAS, MORE>(p,
-                                          (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team +
-                                              (block * FLAT + __ffs((int)odd_turns) - 1) * stride,
-                                          first, dweight_cells, dbias_cells);
-    dweight_cells.flush(deep, true);
-    if (DBIAS) dbias_cells.flush(deep + Q * SHORT_THREADS, true);
-  }
+  scaled_turns<T, LAYER, DBIAS, MORE>(p, odd[threadIdx.x / 32], deep, ring);
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + blockIdx.x * width;
   if (p.want_dweight) {

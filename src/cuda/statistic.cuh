@@ -118,8 +118,9 @@ template <class R> __device__ __forceinline__ rms_stat export_statistic(const La
 template <class R, class Spec>
 __device__ __forceinline__ Statistic<R> import_statistic(const Spec &spec, const rms_stat &in) {
   Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1};
-  if (!in_range(st.sum) && in.m2 > 0 && in.m2 <= Range<double>::most()) {
-    int e = -(exponent_of(in.m2 / in.count) / 2);
+  if (!in_range(st.sum) && (in.m2 > 0 || in.mean != 0) && in.m2 <= Range<double>::most()) {
+    /* a sum of zero: all elements equal the mean, or are so small beside eps that their squares vanished */
+    const int e = in.m2 > 0 ? -(exponent_of(in.m2 / in.count) / 2) : -exponent_of(in.mean);
     double up = power_of_two(e > spec.eps_limit ? spec.eps_limit : e, (R)0);
     st.scale = (R)up;
     st.sum = (R)(in.m2 * up * up);
