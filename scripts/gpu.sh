@@ -20,13 +20,20 @@ if has build; then
   cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_VARIANTS=OFF \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
   start=$SECONDS
-  cmake --build build-gpu --target rmsnorm_command cuda_gpu -j "$(nproc)" >"$log/build.txt" 2>&1 || { tail -60 "$log/build.txt"; exit 1; }
+  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared -j "$(nproc)" >"$log/build.txt" 2>&1 ||
+    { tail -60 "$log/build.txt"; exit 1; }
   echo "built in $((SECONDS - start)) s"
 fi
 gpu_test=$(find build-gpu -name cuda_gpu -type f | head -1)
 if has check; then
   start=$SECONDS
-  "$gpu_test" ${CHECK:-} >"$log/check.txt" 2>&1 || failed=1
+  {
+    for test in old_code shared; do
+      "$(dirname "$gpu_test")/cuda_$test" || failed=1
+    done
+    "$gpu_test" ${CHECK:-} || failed=1
+    ./build-gpu/rmsnorm check --device cuda --quiet ${CHECK:+--short} && echo "rmsnorm check --device cuda: all within their bounds" || failed=1
+  } >"$log/check.txt" 2>&1
   tail -50 "$log/check.txt"
   echo "checked in $((SECONDS - start)) s"
 fi
@@ -59,7 +66,7 @@ if has report; then
     echo "## Checks (\`tests/cuda/gpu.cu${CHECK:+ $CHECK}\`)"
     echo
     echo '```'
-    tail -8 "$log/check.txt"
+    tail -16 "$log/check.txt"
     cat "$log/sanitize.txt"
     echo '```'
     echo

@@ -10,6 +10,10 @@ rm -rf "$kept" "$object".*.order
 mkdir -p "$kept"
 "$@" -keep -keep-dir "$kept" 2>"$object.ptxas"
 code=$?
+if [ $code -eq 0 ] && [ -z "$(find "$kept" -name '*.ptx')" ]; then # a compiler cache had the object, and only that
+  CCACHE_DISABLE=1 "$@" -keep -keep-dir "$kept" 2>"$object.ptxas"
+  code=$?
+fi
 for ptx in "$kept"/*.ptx; do
   [ -e "$ptx" ] || continue
   architecture=$(sed -n 's/^\.target *\(sm_[0-9]*\).*/\1/p' "$ptx")

@@ -28,7 +28,8 @@ needs() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 # The folder of the libraries is lib, or lib/<architecture> on some systems.
 library_folder() { dirname "$(find "$1" -name librmsnorm.a)"; }
 
-compile() { $CC $CFLAGS -std=c11 $warnings "$here/consumer.c" -o "$work/consumer" "$@"; }
+consumer=consumer.c
+compile() { $CC $CFLAGS -std=c11 $warnings "$here/$consumer" -o "$work/consumer" "$@"; }
 
 run() { LD_LIBRARY_PATH="${1:-}" "$work/consumer" || fail "the consumer exits with $?"; }
 
@@ -180,6 +181,50 @@ openmp)
   run "$lib"
   if compile -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm 2>"$work/log"; then fail "compiled without -fopenmp"; fi
   grep -q 'error.*compile with -fopenmp' "$work/log" || fail "no helpful message without -fopenmp"
+  ;;
+cuda-files)
+  cmp "$SOURCE/include/rmsnorm_cuda.h" "$prefix/include/rmsnorm_cuda.h"
+  for file in librmsnorm_cuda.a librmsnorm_cuda.so librmsnorm_cuda.so.0.2 pkgconfig/rmsnorm_cuda.pc; do
+    [ -e "$lib/$file" ] || fail "$file is not installed"
+  done
+  readelf -d "$lib/librmsnorm_cuda.so" >"$work/log"
+  grep -q "SONAME.*\[librmsnorm_cuda.so.0.2\]" "$work/log" || fail "the soname is not librmsnorm_cuda.so.0.2"
+  if grep "NEEDED.*\[lib\(cuda\|rmsnorm\)" "$work/log"; then fail "the CUDA runtime or librmsnorm is not inside"; fi
+  ;;
+cuda-pkgconfig)
+  needs pkg-config
+  consumer=consumer_cuda.c
+  compile $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm_cuda)
+  expect_shared
+  readelf -d "$work/consumer" | grep -q "NEEDED.*\[librmsnorm_cuda.so.0.2\]" || fail "not linked to librmsnorm_cuda.so.0.2"
+  run "$lib"
+  ;;
+cuda-static) # with the CUDA runtime of the toolkit
+  needs pkg-config
+  runtime=$(find -L "${CUDA_ROOT:?}" -name libcudart_static.a 2>/dev/null | head -1)
+  [ -n "$runtime" ] || skip "no libcudart_static.a under $CUDA_ROOT"
+  consumer=consumer_cuda.c
+  compile $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags rmsnorm_cuda) "$lib/librmsnorm_cuda.a" "$lib/librmsnorm.a" \
+    -L"$(dirname "$runtime")" $(sed -n 's/^Libs.private: //p' "$lib/pkgconfig/rmsnorm_cuda.pc") -lm
+  expect_static
+  run
+  ;;
+cuda-package) # rmsnorm::cuda is what BUILD_SHARED_LIBS says; the shared library needs no CUDA toolkit
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_COMPONENTS=cuda -DRMSNORM_TARGET=rmsnorm::cuda \
+    -DCONSUMER=consumer_cuda.c -DBUILD_SHARED_LIBS=ON -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON
+  expect_shared
+  run
+  rm -r "$work/build"
+  if cmake -S "$here/project" -B "$work/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_COMPONENTS=cuda \
+    -DRMSNORM_TARGET=rmsnorm::cuda -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON >"$work/log" 2>&1; then
+    fail "the static library was found without the CUDA toolkit"
+  fi
+  grep -q "needs the CUDA toolkit" "$work/log" || { cat "$work/log"; fail "no helpful message without the CUDA toolkit"; }
+  rm -r "$work/build"
+  cmake_project -DCMAKE_PREFIX_PATH="$prefix" -DRMSNORM_COMPONENTS=cuda -DRMSNORM_TARGET=rmsnorm::cuda \
+    -DCONSUMER=consumer_cuda.c -DCUDAToolkit_ROOT="${CUDA_ROOT:?}"
+  expect_static
+  run
   ;;
 *) fail "unknown way: $way" ;;
 esac

@@ -1,17 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Every symbol that the library shows to a linker carries the prefix rms_, and the shared one shows exactly what the header
-# declares, with the version of the interface. usage: symbols.sh NM HEADER LIBRARY.a LIBRARY.so [VERSION]
+# declares, with the version of the interface. usage: symbols.sh NM HEADER LIBRARY.a LIBRARY.so [VERSION [PATTERN]]
+# PATTERN: what symbols of the archive look like instead, in C++.
 set -eu
-nm=$1 header=$2 archive=$3 shared=$4 version=${5:-}
+nm=$1 header=$2 archive=$3 shared=$4 version=${5:-} pattern=${6:-^rms_}
 status=0
 
 # The version itself is a symbol too, an absolute one.
 names() { awk 'NF >= 2 && $(NF-1) != "A" { print $NF }' | sed 's/@.*//' | sort -u; }
 
-strays=$("$nm" -g --defined-only "$archive" | grep -v ':$' | names | grep -v '^rms_' || true)
+strays=$("$nm" -g --defined-only "$archive" | grep -v ':$' | names | grep -v -E "$pattern" || true)
 if [ -n "$strays" ]; then
-  echo "global symbols of $archive without the prefix rms_: $strays" >&2
+  echo "global symbols of $archive that do not match $pattern: $strays" >&2
   status=1
 fi
 
