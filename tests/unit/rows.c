@@ -285,6 +285,17 @@ static void sums_cut_by_the_shape(void) {
   T_EQ_INT(0x3f800000, column_sum(RMS_F32, 64, 3, at, bits));
 }
 
+/* Products u*x that vanish are no sign that dy is zero: half of each gradient is their share. */
+static void products_below_the_range(void) {
+  const float x[2] = {0x1p-20f, 0x1p-20f}, dy[2] = {0x1p-140f, 0};
+  float dx[2] = {7, 7};
+  rms_spec spec = {.cols = 2};
+  rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {x, RMS_F32}, .dx = {.data = dx}};
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  T_EQ_F64(0x1p-121, (double)dx[0]);
+  T_EQ_F64(-0x1p-121, (double)dx[1]);
+}
+
 /* dx is finite where the mathematics says so, whatever the sizes of x, dy and eps: against doubles, in which nothing of
  * this leaves the range. The tolerance is far above the bound of a row this short and far below a lost term. */
 static void gradients_at_the_ends(void) {
@@ -329,6 +340,7 @@ int main(int argc, char **argv) {
                                  {"spoiled_weight", spoiled_weight},
                                  {"sum_in_f32", sum_in_f32},
                                  {"sums_of_ones", sums_of_ones},
+                                 {"products_below_the_range", products_below_the_range},
                                  {"sums_rounded_once", sums_rounded_once},
                                  {"sums_cut_by_the_shape", sums_cut_by_the_shape},
                                  {"gradients_at_the_ends", gradients_at_the_ends}};
