@@ -43,15 +43,14 @@ typedef struct scene {
   const t_call *call;
   const t_layout *layout;
   const rms_executor *executor;
-  vf_spec spec;
+  verify_spec spec;
   rms_spec called; /* the same for the library */
   tensor t[S_COUNT];
 } scene;
 
 static _Thread_local t_guard rooms[S_COUNT];
 
-/* ---- Placing tensors
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Placing tensors ---- */
 
 static void *room(slot s, size_t bytes, t_flush flush, size_t offset) {
   size_t need = bytes + offset;
@@ -154,10 +153,10 @@ static void input_parameter(scene *sc, slot s) {
   remember(&sc->t[s]);
 }
 
-/* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance needed/remaining.
- */
+/* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance
+ * needed/remaining. */
 static void place_indices(scene *sc) {
-  const vf_spec *spec = &sc->call->spec;
+  const verify_spec *spec = &sc->call->spec;
   sc->spec.indices = NULL;
   if (!sc->call->indexed) return;
   place_array(sc, S_INDICES, RMS_F64, sizeof(int64_t), spec->partial);
@@ -170,8 +169,7 @@ static void place_indices(scene *sc) {
   sc->spec.indices = list;
 }
 
-/* ---- After the call
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- After the call ---- */
 
 static int gaps_whole(const tensor *t) {
   int outer_first = t->outer_stride >= t->inner_stride;
@@ -217,8 +215,7 @@ static void gather(const scene *sc, slot s, t_result *result, t_out out) {
       memcpy(to, element_at(t, i, h), row_bytes);
 }
 
-/* ---- The calls
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- The calls ---- */
 
 static rms_view view_of(const scene *sc, slot s) {
   const tensor *t = &sc->t[s];
@@ -244,7 +241,7 @@ static t_data companion(t_data style) {
 
 static void lay_out_forward(scene *sc) {
   const t_call *call = sc->call;
-  const vf_spec *spec = &sc->spec;
+  const verify_spec *spec = &sc->spec;
   rms_dtype stat_dtype = spec->dtype == RMS_F64 ? RMS_F64 : RMS_F32;
   input_rows(sc, S_X, spec->dtype, call->data);
   if (call->parts & T_RESIDUAL) input_rows(sc, S_RESIDUAL, spec->residual_dtype, companion(call->data));
@@ -292,7 +289,7 @@ static rms_status call_forward(scene *sc) {
 
 static void lay_out_backward(scene *sc, const t_result *forward) {
   const t_call *call = sc->call;
-  const vf_spec *spec = &sc->spec;
+  const verify_spec *spec = &sc->spec;
   int is_sum = (call->parts & T_RESIDUAL) != 0;
   input_rows(sc, S_DY, spec->dtype, companion(call->data));
   /* x of the backward: the sum that the forward stored, or the forward's x once more */
@@ -364,7 +361,7 @@ t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *e
   t_context("%s", t_describe(call, layout));
   T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(layout->stream_bytes));
   place_indices(&sc);
-  sc.called = vf_library_spec(&sc.spec);
+  sc.called = verify_library_spec(&sc.spec);
   lay_out_forward(&sc);
   result.forward = call_forward(&sc);
   check_surroundings(&sc);

@@ -7,9 +7,9 @@
 #include "random.h"
 
 /* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
-double vf_draw(const vf_problem *problem, vf_role role, vf_random *random);
+double verify_draw(const verify_problem *problem, verify_role role, verify_random *random);
 
 /* problem->spec.partial strictly ascending indices below cols / groups. */
-void vf_draw_indices(const vf_problem *problem, int64_t *indices);
+void verify_draw_indices(const verify_problem *problem, int64_t *indices);
 
 #endif

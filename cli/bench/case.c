@@ -23,8 +23,8 @@ static size_t add_row_buffer(bench_case *c, int64_t count, rms_dtype dtype, int 
   return index;
 }
 
-/* Each buffer starts on its own line offset within a page: power-of-two distances would make streams evict each other.
- */
+/* Each buffer starts on its own line offset within a page: power-of-two distances would make streams evict
+ * each other. */
 static int place_buffers(bench_case *c) {
   size_t at = 0, starts[CASE_BUFFERS_MAX];
   for (int i = 0; i < c->buffer_count; i++) {
@@ -199,10 +199,10 @@ static rms_view output_view_of(const case_buffer *b, const slots *s) {
 }
 
 static int build_forward(bench_case *c, const slots *s) {
-  const vf_problem *p = &c->problem;
+  const verify_problem *p = &c->problem;
   rms_dtype type = p->spec.dtype, weight_type = p->spec.weight_dtype, residual_type = p->spec.residual_dtype;
   rms_dtype stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
-  int wants_sum = (p->outputs & VF_OUT_SUM) != 0, wants_stats = (p->outputs & VF_OUT_STATS) != 0;
+  int wants_sum = (p->outputs & VERIFY_OUT_SUM) != 0, wants_stats = (p->outputs & VERIFY_OUT_STATS) != 0;
   int sum_in_place = p->in_place && wants_sum;
   case_buffer *b = c->buffers;
   size_t x = add_row_buffer(c, s->tensor, type, 1, p->in_place), y = x, residual = 0, sum = 0;
@@ -236,7 +236,7 @@ static int build_forward(bench_case *c, const slots *s) {
 /* What the call will need: any address tells the library which tensors there are. */
 static size_t backward_workspace(const bench_case *c, const slots *s, int dweight, int dbias) {
   static double somewhere;
-  const vf_spec *spec = &c->problem.spec;
+  const verify_spec *spec = &c->problem.spec;
   const case_buffer x = {.data = &somewhere, .dtype = c->problem.has_residual ? spec->residual_dtype : spec->dtype};
   const case_buffer dy = {.data = &somewhere, .dtype = spec->dtype};
   rms_backward_args a = {.outer = c->problem.outer, .inner = c->problem.inner};
@@ -249,10 +249,10 @@ static size_t backward_workspace(const bench_case *c, const slots *s, int dweigh
 }
 
 static int build_backward(bench_case *c, const slots *s) {
-  const vf_problem *p = &c->problem;
+  const verify_problem *p = &c->problem;
   rms_dtype type = p->spec.dtype, residual_type = p->spec.residual_dtype;
   rms_dtype stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
-  int wants_dx = (p->outputs & VF_OUT_DX) != 0, wants_ds = (p->outputs & VF_OUT_DS) != 0;
+  int wants_dx = (p->outputs & VERIFY_OUT_DX) != 0, wants_ds = (p->outputs & VERIFY_OUT_DS) != 0;
   case_buffer *b = c->buffers;
   size_t dy = add_row_buffer(c, s->tensor, type, 1, p->in_place), dx = dy, dresidual = 0, ds = 0;
   size_t x = add_row_buffer(c, s->tensor, p->has_residual ? residual_type : type, 1, 0);
@@ -263,8 +263,8 @@ static int build_backward(bench_case *c, const slots *s) {
   if (p->has_weight) weight = add_buffer(c, s->params, p->spec.weight_dtype, 1, 0);
   if (!p->recompute) rstd = add_row_buffer(c, s->stats, stat_type, 0, 0);
   if (!p->recompute) mean = add_row_buffer(c, s->stats, stat_type, 0, 0);
-  if (p->outputs & VF_OUT_DW) dweight = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
-  if (p->outputs & VF_OUT_DB) dbias = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
+  if (p->outputs & VERIFY_OUT_DW) dweight = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
+  if (p->outputs & VERIFY_OUT_DB) dbias = add_buffer(c, s->params, p->spec.grad_dtype, 0, 1);
   size_t workspace_bytes = backward_workspace(c, s, dweight != 0, dbias != 0);
   if (dweight || dbias) workspace = add_buffer(c, (int64_t)(workspace_bytes + 7) / 8, RMS_F64, 0, 0);
   if (place_buffers(c)) return -1;
@@ -295,7 +295,7 @@ static int build_backward(bench_case *c, const slots *s) {
 }
 
 static int prepare(bench_case *c) {
-  const vf_problem *p = &c->problem;
+  const verify_problem *p = &c->problem;
   slots s = {.inner_stride = c->spec.cols + p->pad};
   s.outer_stride = p->inner * s.inner_stride;
   s.tensor = p->outer * s.outer_stride;
@@ -314,8 +314,8 @@ static int prepare(bench_case *c) {
   return p->backward ? build_backward(c, &s) : build_forward(c, &s);
 }
 
-int case_create(bench_case *c, const vf_problem *problem) {
-  *c = (bench_case){.problem = *problem, .spec = vf_library_spec(&problem->spec)};
+int case_create(bench_case *c, const verify_problem *problem) {
+  *c = (bench_case){.problem = *problem, .spec = verify_library_spec(&problem->spec)};
   if (prepare(c)) {
     case_destroy(c);
     return -1;

@@ -20,7 +20,7 @@ typedef struct case_buffer {
 } case_buffer;
 
 typedef struct bench_case {
-  vf_problem problem;
+  verify_problem problem;
   rms_spec spec;
   rms_forward_args forward; /* mean is there for RMS problems as well, for the LayerNorm next to them */
   rms_backward_args backward;
@@ -36,7 +36,7 @@ typedef struct bench_case {
 } bench_case;
 
 /* Returns 0, or -1 if memory is short. All buffers come from one mapping with huge pages asked for, and are touched. */
-int case_create(bench_case *c, const vf_problem *problem);
+int case_create(bench_case *c, const verify_problem *problem);
 void case_destroy(bench_case *c);
 
 /* Fills the inputs again and wipes the outputs, so that what a run leaves unwritten shows. */

@@ -183,7 +183,7 @@ static void conclude(bench_result *r) {
 }
 
 static int measure_case(bench_case *c, const measure_options *options, bench_result *r, char *reason, size_t size) {
-  const vf_problem *p = &c->problem;
+  const verify_problem *p = &c->problem;
   const char *active = p->isa[0] ? p->isa : rms_isa_active();
   rms_pool *pool = NULL;
   if (p->threads > 1 && rms_pool_create(&pool, p->threads) != RMS_OK) {
@@ -209,7 +209,7 @@ static int measure_case(bench_case *c, const measure_options *options, bench_res
   return code;
 }
 
-int measure_check(const vf_problem *problem, char *reason, size_t reason_size) {
+int measure_check(const verify_problem *problem, char *reason, size_t reason_size) {
   const double most_elements = 4e9;
   const char *why = NULL;
   double rows = (double)problem->outer * (double)problem->inner;
@@ -223,7 +223,7 @@ int measure_check(const vf_problem *problem, char *reason, size_t reason_size) {
   return -1;
 }
 
-int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
+int measure(const verify_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size) {
   bench_case c;
   *result = (bench_result){.problem = *problem};
