@@ -60,7 +60,7 @@ static int choose_device(check *c, const char *device, const char *isa) {
   if (strcmp(device, "cuda") != 0) return cli_error("--device", "'%s' is neither cpu nor cuda", device);
   if (isa) return cli_error("--isa", "belongs to the device cpu");
   const char *why = "this build has no CUDA library";
-#ifdef RMSNORM_HAVE_CUDA_BACKEND
+#ifdef RMSNORM_HAVE_CUDA
   c->backend = verify_backend_cuda(&why);
 #endif
   if (!c->backend) return cli_error("--device", "cuda: %s", why);

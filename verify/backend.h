@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a case runs. A backend is handed host pointers into the listed buffers; one that computes elsewhere copies the
+ * Where a case runs. A back end is handed host pointers into the case's buffers; one that computes elsewhere copies the
  * buffers there, translates each pointer (verify_buffer_of), runs, and copies the buffers back. */
 #ifndef RMSNORM_VERIFY_BACKEND_H
 #define RMSNORM_VERIFY_BACKEND_H
 
-#include "case.h"
-
-typedef struct verify_buffer {
-  char *base;
-  size_t bytes;
-} verify_buffer;
-
-typedef struct verify_memory {
-  verify_buffer buffer[VERIFY_ROLES];
-  int count;
-} verify_memory;
-
-/* The index of the buffer that holds this address, or -1. */
-int verify_buffer_of(const verify_memory *memory, const void *address);
+#include "memory.h"
 
 typedef struct verify_backend verify_backend;
 struct verify_backend {
@@ -45,8 +32,8 @@ struct verify_backend {
 /* The library on this CPU: the problem's instruction set and threads. One problem at a time. */
 const verify_backend *verify_backend_cpu(void);
 
-/* The CUDA library on the current device, or NULL with a reason in *why. Defined beside that library, in builds that
- * have it. */
+/* The CUDA library on the current device, or NULL with a reason in *why. In librmsnorm_verify_cuda, which only builds
+ * with CUDA have. */
 const verify_backend *verify_backend_cuda(const char **why);
 
 #endif

@@ -2,13 +2,6 @@
  * The library on the calling machine. */
 #include "backend.h"
 
-int verify_buffer_of(const verify_memory *memory, const void *address) {
-  const char *at = address;
-  for (int i = 0; i < memory->count; i++)
-    if (at >= memory->buffer[i].base && at < memory->buffer[i].base + memory->buffer[i].bytes) return i;
-  return -1;
-}
-
 typedef struct cpu {
   rms_pool *pool; /* NULL: the calling thread */
   rms_executor executor;

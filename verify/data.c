@@ -78,7 +78,8 @@ static double draw_input(verify_data data, rms_dtype dtype, verify_random *rando
   }
 }
 
-double verify_draw(const verify_problem *p, verify_role role, verify_random *random) {
+/* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
+static double draw(const verify_problem *p, verify_role role, verify_random *random) {
   if (role == VERIFY_DY) return draw_input(p->dy_data, p->spec.dtype, random);
   if (p->data == VERIFY_EXACT) return draw_exact(random);
   switch (role) {
@@ -101,4 +102,26 @@ void verify_draw_indices(const verify_problem *p, int64_t *indices) {
   verify_random random = verify_random_start(p->seed, VERIFY_INDICES);
   for (int64_t i = 0; i < width && taken < p->spec.partial; i++)
     if ((int64_t)verify_random_below(&random, (uint64_t)(width - i)) < p->spec.partial - taken) indices[taken++] = i;
+}
+
+static void fill(verify_case *c, verify_role role) {
+  const verify_tensor *t = &c->tensor[role];
+  verify_random random = verify_random_start(c->problem.seed, role);
+  for (int64_t i = 0; i < t->outer; i++)
+    for (int64_t h = 0; h < t->inner; h++)
+      for (int64_t j = 0; j < t->cols; j++)
+        verify_store(t->dtype, t->data, i * t->outer_stride + h * t->inner_stride + j,
+                     draw(&c->problem, role, &random));
+}
+
+void verify_case_fill(verify_case *c) {
+  static const verify_role inputs[] = {VERIFY_X,    VERIFY_RESIDUAL, VERIFY_WEIGHT,
+                                       VERIFY_BIAS, VERIFY_DY,       VERIFY_DRESIDUAL};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (verify_case_has(c, inputs[i])) fill(c, inputs[i]);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DX) fill(c, VERIFY_DX);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DWEIGHT) fill(c, VERIFY_DWEIGHT);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DBIAS) fill(c, VERIFY_DBIAS);
+  if (verify_case_has(c, VERIFY_INDICES))
+    verify_draw_indices(&c->problem, (int64_t *)(void *)c->tensor[VERIFY_INDICES].data);
 }

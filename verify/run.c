@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "bounds.h"
+#include "data.h"
 #include "number.h"
 
 /* ---- Comparing ---- */
@@ -45,7 +46,7 @@ static void compare_row(verify_result *result, const verify_case *c, verify_role
                         const dd *exact, const double *error, const double *size, double *buffer) {
   if (!verify_case_has(c, role)) return;
   const verify_tensor *t = &c->tensor[role];
-  verify_row_now(c, role, outer, inner, buffer);
+  verify_row_now(c, (verify_row_at){role, outer, inner}, buffer);
   for (int64_t j = 0; j < t->cols; j++) {
     verify_worst where = {role, outer, inner, j, 0, buffer[j]};
     compare(result, &where, t->dtype, exact[j], error[j], size[j]);
@@ -83,6 +84,7 @@ enum { BUFFERS = 8 };
 
 typedef struct walk {
   verify_case c;
+  verify_memory memory;
   verify_spec spec;
   rms_spec called; /* the same for the library */
   verify_row row;
@@ -90,7 +92,13 @@ typedef struct walk {
   column *dweight, *dbias; /* inner x cols, or cols */
 } walk;
 
-static int walk_open(walk *w) {
+static int walk_open(walk *w, const verify_problem *problem) {
+  verify_allocator allocator = verify_memory_allocator(&w->memory);
+  if (verify_case_describe(&w->c, problem) || verify_case_place(&w->c, &allocator)) return -1;
+  verify_case_fill(&w->c);
+  verify_memory_keep(&w->memory);
+  w->spec = verify_case_spec(&w->c);
+  w->called = verify_library_spec(&w->spec);
   size_t cols = (size_t)w->spec.cols, weights = cols * (size_t)(w->spec.weight_per_inner ? w->c.problem.inner : 1);
   int ok = verify_row_create(&w->row, &w->spec) == 0;
   for (int i = 0; i < BUFFERS; i++)
@@ -101,6 +109,7 @@ static int walk_open(walk *w) {
 }
 
 static void walk_close(walk *w) {
+  verify_memory_free(&w->memory);
   verify_row_destroy(&w->row);
   for (int i = 0; i < BUFFERS; i++)
     free(w->buffer[i]);
@@ -110,7 +119,7 @@ static void walk_close(walk *w) {
 
 static const double *load_row(walk *w, verify_role role, int64_t outer, int64_t inner, int buffer) {
   if (!verify_case_has(&w->c, role)) return NULL;
-  verify_row_before(&w->c, role, outer, inner, w->buffer[buffer]);
+  verify_row_before(&w->c, &w->memory, (verify_row_at){role, outer, inner}, w->buffer[buffer]);
   return w->buffer[buffer];
 }
 
@@ -173,7 +182,7 @@ static void compare_columns(walk *w, verify_role role, const column *columns, in
   const verify_tensor *t = &w->c.tensor[role];
   int64_t rows = w->c.problem.outer * (w->spec.weight_per_inner ? 1 : w->c.problem.inner);
   for (int64_t h = 0; h < t->inner; h++) {
-    if (accumulate) verify_row_before(&w->c, role, 0, h, w->buffer[4]);
+    if (accumulate) verify_row_before(&w->c, &w->memory, (verify_row_at){role, 0, h}, w->buffer[4]);
     for (int64_t j = 0; j < t->cols; j++) {
       const column *s = &columns[h * t->cols + j];
       double error = verify_bound_column(&w->spec, rows, s->error, s->magnitude);
@@ -215,67 +224,55 @@ static void save_statistics(walk *w) {
           verify_store(mean->dtype, mean->data, at, ldexp(group->mean.hi, group->scale));
       }
     }
-  verify_case_keep(&w->c, VERIFY_RSTD);
-  if (verify_case_has(&w->c, VERIFY_MEAN)) verify_case_keep(&w->c, VERIFY_MEAN);
-}
-
-static verify_memory memory_of(const verify_case *c) {
-  verify_memory memory = {.count = 0};
-  for (verify_role role = 0; role < VERIFY_ROLES; role++)
-    if (verify_case_has(c, role) && c->tensor[role].shared_with == role)
-      memory.buffer[memory.count++] = (verify_buffer){c->tensor[role].buffer, c->tensor[role].buffer_bytes};
-  return memory;
 }
 
 static rms_status run_forward(const walk *w, const verify_backend *b) {
-  verify_memory memory = memory_of(&w->c);
   rms_forward_args args = verify_case_forward_args(&w->c);
   rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data;
-  if (!stats) return b->forward(b, &memory, &w->called, &args);
-  rms_status status = b->stats(b, &memory, &w->called, &args, stats);
-  return status == RMS_OK ? b->apply(b, &memory, &w->called, &args, stats) : status;
+  if (!stats) return b->forward(b, &w->memory, &w->called, &args);
+  rms_status status = b->stats(b, &w->memory, &w->called, &args, stats);
+  return status == RMS_OK ? b->apply(b, &w->memory, &w->called, &args, stats) : status;
 }
 
 /* The split backward needs the statistics that rms_stats makes from what was normalised: a forward whose x is that. A
  * residual sum in a wider type is taken as the residual beside an x of zeros, which adds up to it exactly. */
 static rms_status run_backward_statistics(walk *w, const verify_backend *b) {
-  verify_memory memory = memory_of(&w->c);
   rms_backward_args backward = verify_case_backward_args(&w->c);
   rms_forward_args args = {.outer = backward.outer, .inner = backward.inner, .x = backward.x};
   const verify_tensor *x = &w->c.tensor[VERIFY_X];
-  char *zeros = NULL;
   if (x->dtype != w->spec.dtype) {
-    zeros = calloc(1, x->buffer_bytes);
-    if (!zeros) return RMS_E_MEMORY;
-    memory.buffer[memory.count++] = (verify_buffer){zeros, x->buffer_bytes};
+    verify_buffer *zeros = &w->memory.buffer[VERIFY_EXTRA];
+    zeros->bytes = x->bytes;
+    zeros->base = calloc(1, x->bytes + 1);
+    if (!zeros->base) return RMS_E_MEMORY;
     args.residual = backward.x;
-    args.x.data = zeros;
+    args.x.data = zeros->base;
     args.x.dtype = (int32_t)w->spec.dtype;
   }
-  rms_status status = b->stats(b, &memory, &w->called, &args, (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data);
-  free(zeros);
-  return status;
+  return b->stats(b, &w->memory, &w->called, &args, (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data);
 }
 
 static rms_status run_backward(walk *w, const verify_backend *b) {
   rms_backward_args args = verify_case_backward_args(&w->c);
   if (w->c.problem.outputs & (VERIFY_OUT_DW | VERIFY_OUT_DB)) {
-    if (verify_case_add_workspace(&w->c, b->backward_workspace(b, &w->called, &args))) return RMS_E_MEMORY;
+    verify_allocator allocator = verify_memory_allocator(&w->memory);
+    size_t bytes = b->backward_workspace(b, &w->called, &args);
+    if (verify_case_place_workspace(&w->c, bytes, &allocator)) return RMS_E_MEMORY;
     args = verify_case_backward_args(&w->c);
   }
   if (verify_case_has(&w->c, VERIFY_RSTD)) save_statistics(w);
-  verify_memory memory = memory_of(&w->c);
+  verify_memory_keep(&w->memory);
   rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data;
   rms_grad_sum *sums = (rms_grad_sum *)(void *)w->c.tensor[VERIFY_GRAD_SUMS].data;
-  if (!stats) return b->backward(b, &memory, &w->called, &args);
+  if (!stats) return b->backward(b, &w->memory, &w->called, &args);
   rms_status status = run_backward_statistics(w, b);
-  if (status == RMS_OK) status = b->backward_stats(b, &memory, &w->called, &args, stats, sums);
-  return status == RMS_OK ? b->backward_apply(b, &memory, &w->called, &args, stats, sums) : status;
+  if (status == RMS_OK) status = b->backward_stats(b, &w->memory, &w->called, &args, stats, sums);
+  return status == RMS_OK ? b->backward_apply(b, &w->memory, &w->called, &args, stats, sums) : status;
 }
 
 static void judge(verify_result *result, const walk *w) {
   const verify_worst *at = &result->worst;
-  result->spoiled = verify_case_spoiled(&w->c);
+  result->spoiled = verify_memory_spoiled(&w->c, &w->memory);
   result->failed = result->misses > 0 || result->spoiled != VERIFY_ROLES;
   if (result->spoiled != VERIFY_ROLES)
     snprintf(result->message, sizeof result->message, "wrote where it must not: %s", verify_role_name(result->spoiled));
@@ -303,7 +300,7 @@ static void run_case(walk *w, const verify_backend *backend, verify_result *resu
 }
 
 int verify_run(const verify_problem *problem, const verify_backend *backend, verify_result *result) {
-  walk w = {.spec = problem->spec};
+  walk w = {.c = {.problem = *problem}};
   const char *why;
   *result = (verify_result){.spoiled = VERIFY_ROLES, .worst.role = VERIFY_ROLES};
   if (backend->prepare(backend, problem, &why)) {
@@ -312,18 +309,13 @@ int verify_run(const verify_problem *problem, const verify_backend *backend, ver
     backend->finish(backend);
     return 0;
   }
-  if (verify_case_create(&w.c, problem, result->message, sizeof result->message)) {
-    result->refused = 1;
+  if (walk_open(&w, problem) == 0) {
+    run_case(&w, backend, result);
   } else {
-    w.spec = verify_case_spec(&w.c);
-    w.called = verify_library_spec(&w.spec);
-    if (walk_open(&w) == 0)
-      run_case(&w, backend, result);
-    else
-      result->refused = 1, snprintf(result->message, sizeof result->message, "out of memory");
-    walk_close(&w);
-    verify_case_destroy(&w.c);
+    result->refused = 1;
+    snprintf(result->message, sizeof result->message, "not enough memory for this problem");
   }
+  walk_close(&w);
   backend->finish(backend);
   return !result->failed && !result->refused;
 }

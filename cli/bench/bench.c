@@ -8,7 +8,7 @@
 
 #include "report.h"
 #ifdef RMSNORM_HAVE_CUDA
-#include "../bench_cuda.h"
+#include "cuda.h"
 #endif
 
 typedef struct bench_options {

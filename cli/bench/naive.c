@@ -69,7 +69,7 @@ INLINE void backward(const bench_case *c, rms_dtype t, int layer) {
 }
 
 int naive_supports(const bench_case *c) {
-  const verify_problem *p = &c->problem;
+  const verify_problem *p = &c->base.problem;
   const verify_spec *s = &p->spec;
   rms_dtype t = s->dtype;
   if (t != RMS_F32 && t != RMS_BF16) return 0;
@@ -82,8 +82,8 @@ int naive_supports(const bench_case *c) {
 }
 
 void naive_run(const bench_case *c) {
-  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->problem.spec.dtype == RMS_F32;
-  switch (c->problem.backward * 4 + layer * 2 + wide) {
+  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->base.problem.spec.dtype == RMS_F32;
+  switch (c->base.problem.backward * 4 + layer * 2 + wide) {
   case 0:
     forward(c, RMS_BF16, 0);
     break;

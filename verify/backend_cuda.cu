@@ -21,13 +21,13 @@ Arena arena;
 /* The buffers of one call on the device. */
 struct Mirror {
   const verify_memory *memory;
-  char *at[VERIFY_ROLES];
+  char *at[VERIFY_BUFFERS];
 
   explicit Mirror(const verify_memory *from) : memory(from) {}
 
   bool send() {
-    size_t total = 0, offset[VERIFY_ROLES];
-    for (int i = 0; i < memory->count; i++) {
+    size_t total = 0, offset[VERIFY_BUFFERS];
+    for (int i = 0; i < VERIFY_BUFFERS; i++) {
       offset[i] = total + (size_t)((uintptr_t)memory->buffer[i].base % 256);
       total = (offset[i] + memory->buffer[i].bytes + 255) / 256 * 256;
     }
@@ -38,20 +38,21 @@ struct Mirror {
       if (cudaMalloc(reinterpret_cast<void **>(&arena.device), total) != cudaSuccess) return false;
       arena.bytes = total;
     }
-    for (int i = 0; i < memory->count; i++) {
+    for (int i = 0; i < VERIFY_BUFFERS; i++)
       at[i] = arena.device + offset[i];
-      if (cudaMemcpy(at[i], memory->buffer[i].base, memory->buffer[i].bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-        return false;
-    }
-    return true;
+    return copy(cudaMemcpyHostToDevice);
   }
 
-  bool fetch() {
-    if (cudaDeviceSynchronize() != cudaSuccess) return false;
-    for (int i = 0; i < memory->count; i++)
-      if (cudaMemcpy(memory->buffer[i].base, at[i], memory->buffer[i].bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
-        return false;
-    return true;
+  bool fetch() { return cudaDeviceSynchronize() == cudaSuccess && copy(cudaMemcpyDeviceToHost); }
+
+  bool copy(cudaMemcpyKind kind) {
+    bool well = true;
+    for (int i = 0; i < VERIFY_BUFFERS; i++) {
+      const verify_buffer &b = memory->buffer[i];
+      const bool back = kind == cudaMemcpyDeviceToHost;
+      if (b.base) well = well && cudaMemcpy(back ? b.base : at[i], back ? at[i] : b.base, b.bytes, kind) == cudaSuccess;
+    }
+    return well;
   }
 
   template <class P> P *there(P *host) const {

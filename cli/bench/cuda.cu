@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 #include "rmsnorm_cuda.h"
-#include "bench_cuda.h"
+#include "cuda.h"
 extern "C" {
 #include "cli.h"
 #include "problem.h"
