@@ -5,9 +5,13 @@
 #define RMSNORM_BENCH_CUDA_H
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
-    int
-    bench_cuda(char **problems, int count, int json);
+
+int bench_cuda(char **problems, int count, int as_json);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
