@@ -20,8 +20,8 @@ enum {
   DATA_SEED = 20191016
 };
 
-/* The catalogues that the default run learns from, and the packages they come in (scripts/data-packages.txt). The list is
- * fixed, whatever else is installed, so that two machines have the same pairs. */
+/* The catalogues that the default run learns from, and the packages they come in (scripts/data-packages.txt). The list
+ * is fixed, whatever else is installed, so that two machines have the same pairs. */
 static const char *const catalogues[] = {"gutenprint", "iso_639-3", "xkeyboard-config", NULL};
 static const char packages[] = "gutenprint-locales iso-codes xkb-data";
 
