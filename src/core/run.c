@@ -25,21 +25,32 @@ static void run_block(void *arg, int64_t i) {
   run_range(b, first, last < b->count ? last : b->count);
 }
 
+/* How many tasks `bytes` of work are worth. A task costs a thread about what it takes to move LEAST bytes through its
+ * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
+ * several rounds, so that one that is held up does not hold up the call. */
+static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
+  const int64_t least = RMS_SERIAL_BYTES / 4, most = 256, most_rounds = 8;
+  const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
+  if (worth <= concurrency) return worth > 1 ? worth : 1;
+  int64_t rounds = worth / concurrency;
+  if (rounds > most_rounds) rounds = most_rounds;
+  while (rounds > 1 && rounds * concurrency > most)
+    rounds--;
+  return rounds * concurrency;
+}
+
 void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
                     void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
-  const int64_t least = RMS_SERIAL_BYTES / 2, most_tasks = 256;
   if (count == 0) return;
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
   blocks b = {run, arg, count, count};
-  if (!executor || executor->concurrency == 1 || small) {
+  int64_t tasks = executor && !small ? task_count(executor->concurrency, count, bytes_each) : 1;
+  b.block = (count + tasks - 1) / tasks;
+  if (b.block == count)
     run_range(&b, 0, count);
-    return;
-  }
-  int64_t even = (count + most_tasks - 1) / most_tasks;
-  b.block = (least + bytes_each - 1) / bytes_each;
-  if (b.block < even) b.block = even;
-  executor->run(executor->ctx, (count + b.block - 1) / b.block, run_block, &b);
+  else
+    executor->run(executor->ctx, (count + b.block - 1) / b.block, run_block, &b);
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {
