@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm on OpenMP's threads: the executor lends the library the threads that a program has already. The result has
- * the same bits whatever their number.   cc -fopenmp openmp.c $(pkg-config --cflags --libs rmsnorm) -lm */
+ * LayerNorm on OpenMP's threads: the executor gives the library the threads that the program has already. The result
+ * has the same bits whatever their number.   cc -fopenmp openmp.c $(pkg-config --cflags --libs rmsnorm) */
 #include <rmsnorm_openmp.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every file of the lab's data side shares: errors that are one line of text, memory, random numbers, file
- * reading.
+ * Shared by all of the lab: errors as one line of text, memory, random numbers, reading files.
  */
 #ifndef LAB_BASE_H
 #define LAB_BASE_H

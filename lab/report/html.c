@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One page that needs nothing else: no script, no font, no network.
+ * The report as one self-contained page: no script, no font, no network.
  */
 #include <inttypes.h>
 #include <math.h>

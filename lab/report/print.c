@@ -74,7 +74,7 @@ static void quality_text(char *text, size_t size, const lab_summary *summary) {
              *spread && summary->runs == 1 ? ", one seed" : "");
 }
 
-/* Milliseconds of a step are seconds of a thousand. */
+/* Milliseconds per step are the same number as seconds per 1000 steps. */
 static void time_cells(lab_cell *time, lab_cell *reduction, const lab_times *times, int is_layer) {
   lab_spread_text(*time, sizeof *time, times->seconds, LAB_NONE);
   lab_reduction_text(*reduction, sizeof *reduction, is_layer ? LAB_NONE : times->reduction);

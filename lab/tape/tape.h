@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training engine: matrices, a tape of operations and what the operations need.
+ * The training engine: matrices and a tape of operations.
  *
  * An operation computes at once, takes its result from the tape's memory and puts a function on the tape that turns the
  * gradient of its result into gradients of its arguments. tape_backward runs those functions in reverse. tape_reset
