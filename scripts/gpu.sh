@@ -81,7 +81,7 @@ if has report; then
     cat "$log/bench.txt"
     echo '```'
     echo
-    echo '`docs/cuda.md` says what limits the bars that are missed.'
+    echo '`docs/cuda.md` says what limits the targets that are missed.'
   } >"$log/gpu-results.md"
   cp "$log/gpu-results.md" docs/gpu-results.md
 fi

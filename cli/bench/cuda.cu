@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 #include "rmsnorm_cuda.h"
-#include "cuda_bars.h"
+#include "cuda_targets.h"
 #include "cuda_memory.h"
 extern "C" {
 #include "../cli.h"
@@ -202,7 +202,7 @@ Timing time_copies(Bench &b, int calls) {
 
 struct Result {
   const char *problem;
-  const Bar *bar; /* NULL: none */
+  const Target *target; /* NULL: none */
   Timing ours, copy;
   Timing warm; /* over and over on the same buffers */
   double rate, ceiling;
@@ -218,7 +218,7 @@ int measure(const verify_problem &problem, Result &r, const char **reason) {
       return time_of(b, calls, [&](int i) { (void)call(b, b.sets[(size_t)i % sets]); });
     };
     r.ours = time_ours(b.sets.size());
-    if (r.bar && r.bar->time > 0) r.warm = time_ours(1);
+    if (r.target && r.target->time > 0) r.warm = time_ours(1);
     r.copy = time_copies(b, calls);
     r.rate = b.moved.bytes / r.ours.median * 1e-3;
     r.ceiling = b.moved.bytes / r.copy.median * 1e-3;
@@ -242,12 +242,13 @@ const char *verdict(bool reached) {
 }
 
 void print_text(const Result &r, double partner) {
-  const Bar none = {}, &bar = r.bar ? *r.bar : none;
+  const Target none = {}, &target = r.target ? *r.target : none;
   printf("%-36s %9.2f %9.2f-%9.2f %7.0f %7.0f %6.3f", r.problem, r.ours.median, r.ours.low, r.ours.high, r.rate,
          r.ceiling, r.rate / r.ceiling);
-  if (bar.share > 0) printf("  %s %.2f of the copy", verdict(r.rate >= bar.share * r.ceiling), bar.share);
-  if (bar.rate > 0) printf("  %s %.0f GB/s", verdict(r.rate >= bar.rate), bar.rate);
-  if (bar.time > 0) printf("  warm %.2f us, %s %.1f us", r.warm.median, verdict(r.warm.median <= bar.time), bar.time);
+  if (target.share > 0) printf("  %s %.2f of the copy", verdict(r.rate >= target.share * r.ceiling), target.share);
+  if (target.rate > 0) printf("  %s %.0f GB/s", verdict(r.rate >= target.rate), target.rate);
+  if (target.time > 0)
+    printf("  warm %.2f us, %s %.1f us", r.warm.median, verdict(r.warm.median <= target.time), target.time);
   if (partner > 0)
     printf("  %s 1.05 of RMSNorm (%.2f)", verdict(r.ours.median <= 1.05 * partner), r.ours.median / partner);
   printf("\n");
@@ -269,12 +270,12 @@ void print_json(cli_json *j, const Result &r) {
 
 int bench_cuda(char **problems, int count, int as_json) {
   if (rms_cuda_available() != RMS_OK) return cli_error("--device", "cuda: %s", rms_status_string(RMS_E_DEVICE));
-  const int total = count ? count : (int)(sizeof bars / sizeof *bars);
+  const int total = count ? count : (int)(sizeof targets / sizeof *targets);
   std::vector<verify_problem> parsed((size_t)total);
   std::vector<Result> done;
   for (int i = 0; i < total; i++) {
     char message[256];
-    const char *text = count ? problems[i] : bars[i].problem;
+    const char *text = count ? problems[i] : targets[i].problem;
     if (verify_problem_parse(text, &parsed[(size_t)i], message, sizeof message)) return cli_error(text, "%s", message);
   }
   cli_json out = {};
@@ -287,7 +288,7 @@ int bench_cuda(char **problems, int count, int as_json) {
     printf("%-36s %9s %19s %7s %7s %6s\n", "problem", "us", "spread", "GB/s", "copy", "share");
   }
   for (int i = 0; i < total; i++) {
-    Result r = {count ? problems[i] : bars[i].problem, count ? nullptr : &bars[i], {}, {}, {}, 0, 0};
+    Result r = {count ? problems[i] : targets[i].problem, count ? nullptr : &targets[i], {}, {}, {}, 0, 0};
     const char *reason;
     const int code = measure(parsed[(size_t)i], r, &reason);
     if (code != CLI_OK) return cli_error(r.problem, "%s", reason);

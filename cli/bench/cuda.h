@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rmsnorm bench --device cuda. No problems: the list of bars. Returns the exit code. */
+ * rmsnorm bench --device cuda. No problems: the list of targets. Returns the exit code. */
 #ifndef RMSNORM_BENCH_CUDA_H
 #define RMSNORM_BENCH_CUDA_H
 

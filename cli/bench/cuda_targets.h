@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * What `rmsnorm bench --device cuda` times when it is given no problem, and what the library is held to on an H200. The
- * last entries are what models in use ask for, without a bar. */
-#ifndef RMSNORM_BENCH_CUDA_BARS_H
-#define RMSNORM_BENCH_CUDA_BARS_H
+ * last entries are what models in use ask for, without a target. */
+#ifndef RMSNORM_BENCH_CUDA_TARGETS_H
+#define RMSNORM_BENCH_CUDA_TARGETS_H
 
-struct Bar {
+struct Target {
   const char *problem;
   double share; /* of the ceiling; 0: none                                     */
   double rate;  /* GB/s; 0: none                                               */
   double time;  /* at most so many microseconds, with inputs and outputs in L2 */
 };
 
-static const Bar bars[] = {
+static const Target targets[] = {
     {"rms:fwd:bf16:32768x1024", 0.97, 0, 0},
     {"rms:fwd:bf16:32768x4096", 0.97, 0, 0},
     {"rms:fwd:bf16:16384x8192", 0.97, 0, 0},
