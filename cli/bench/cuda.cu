@@ -49,7 +49,7 @@ bool grows_with_rows(verify_role role) {
   return verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN;
 }
 
-/* Every tensor of rows has room for the wider of the types in use: a copy moves the same bytes in each of its streams.
+/* Every tensor of rows has room for the wider of the types in use: a copy moves the same bytes in each of its buffers.
  */
 size_t room_of(const verify_case *c, verify_role role) {
   const verify_tensor &t = c->tensor[role];
@@ -170,8 +170,8 @@ template <class Queue> Timing time_of(Bench &b, int calls, Queue queue) {
   return {times[ROUNDS / 2], times[1], times[ROUNDS - 2]};
 }
 
-CopyStreams streams_of(const Bench &b, const verify_case &set) {
-  CopyStreams s = {};
+CopyBuffers buffers_of(const Bench &b, const verify_case &set) {
+  CopyBuffers s = {};
   s.reads = b.moved.read_count;
   s.writes = b.moved.write_count;
   s.vectors = (int64_t)(b.moved.bytes / (s.reads + s.writes) / 16);
@@ -185,14 +185,14 @@ CopyStreams streams_of(const Bench &b, const verify_case &set) {
 /* The fastest of the copies: of several loops, and for one read and one write also the runtime's own. */
 Timing time_copies(Bench &b, int calls) {
   Timing best = {1e30, 0, 0};
-  auto streams = [&](int i) { return streams_of(b, b.sets[(size_t)i % b.sets.size()]); };
+  auto buffers = [&](int i) { return buffers_of(b, b.sets[(size_t)i % b.sets.size()]); };
   for (int unroll = 1; unroll <= 4; unroll *= 2) {
-    Timing t = time_of(b, calls, [&](int i) { copy_streams_on(streams(i), unroll, b.stream); });
+    Timing t = time_of(b, calls, [&](int i) { copy_buffers_on(buffers(i), unroll, b.stream); });
     if (t.median < best.median) best = t;
   }
   if (b.moved.read_count == 1 && b.moved.write_count == 1) {
     Timing t = time_of(b, calls, [&](int i) {
-      CopyStreams s = streams(i);
+      CopyBuffers s = buffers(i);
       (void)cudaMemcpyAsync(s.out[0], s.in[0], (size_t)s.vectors * 16, cudaMemcpyDeviceToDevice, b.stream);
     });
     if (t.median < best.median) best = t;

@@ -5,7 +5,7 @@
 
 /* ---- copies ---- */
 
-template <int READS, int WRITES, int UNROLL> __global__ void __launch_bounds__(256) copy_kernel(CopyStreams s) {
+template <int READS, int WRITES, int UNROLL> __global__ void __launch_bounds__(256) copy_kernel(CopyBuffers s) {
   int64_t first = (int64_t)blockIdx.x * 256 * UNROLL + threadIdx.x;
   uint4 v[UNROLL][READS];
 #pragma unroll
@@ -26,14 +26,14 @@ template <int READS, int WRITES, int UNROLL> __global__ void __launch_bounds__(2
   }
 }
 
-template <int READS, int WRITES> static void copy_with(const CopyStreams &s, int unroll, cudaStream_t stream) {
+template <int READS, int WRITES> static void copy_with(const CopyBuffers &s, int unroll, cudaStream_t stream) {
   unsigned blocks = (unsigned)((s.vectors + 256 * unroll - 1) / (256 * unroll));
   if (unroll == 1) copy_kernel<READS, WRITES, 1><<<blocks, 256, 0, stream>>>(s);
   if (unroll == 2) copy_kernel<READS, WRITES, 2><<<blocks, 256, 0, stream>>>(s);
   if (unroll == 4) copy_kernel<READS, WRITES, 4><<<blocks, 256, 0, stream>>>(s);
 }
 
-void copy_streams_on(const CopyStreams &s, int unroll, cudaStream_t stream) {
+void copy_buffers_on(const CopyBuffers &s, int unroll, cudaStream_t stream) {
   switch (s.reads * 10 + s.writes) {
   case 11:
     return copy_with<1, 1>(s, unroll, stream);

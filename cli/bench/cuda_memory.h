@@ -12,8 +12,8 @@
 void fill_noise(void *data, int64_t count, rms_dtype type, uint64_t seed, cudaStream_t stream);
 void fill_ones(void *data, int64_t count, rms_dtype type, cudaStream_t stream);
 
-/* Streams of a copy, in vectors of 16 bytes: each write receives all reads, combined. */
-struct CopyStreams {
+/* Buffers of a copy, in vectors of 16 bytes: each write receives all reads, combined. */
+struct CopyBuffers {
   const uint4 *in[4];
   uint4 *out[4];
   int reads, writes;
@@ -21,6 +21,6 @@ struct CopyStreams {
 };
 
 /* One copy, `unroll` vectors (1, 2 or 4) per thread. */
-void copy_streams_on(const CopyStreams &s, int unroll, cudaStream_t stream);
+void copy_buffers_on(const CopyBuffers &s, int unroll, cudaStream_t stream);
 
 #endif

@@ -130,7 +130,8 @@ static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner
   return RMS_OK;
 }
 
-static void place(const types *t, const rms_spec *spec, const void *weight, int64_t inner, rms_layout *lay) {
+/* What the layout takes from the arguments. */
+static void fill_layout(const types *t, const rms_spec *spec, const void *weight, int64_t inner, rms_layout *lay) {
   lay->inner = inner;
   lay->weight_is_f32 = t->weight != t->data;
   lay->residual_is_f32 = t->residual != t->data;
@@ -203,7 +204,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
     rms_list_made(&o, stats_out, split_bytes);
     TRY(rms_check_alias(&o));
   }
-  place(&t, spec, args->weight, o.shape.inner, &job->lay);
+  fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
   job->x = o.in[0].rows;
   job->residual = o.in[1].rows;
   job->y = o.out[0].rows;
@@ -307,7 +308,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(rms_resolve(&o.shape, &args->dresidual, rms_size_of(t.residual), &o.in[2]));
   TRY(rms_resolve(&o.shape, &dx, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &dresidual_out, rms_size_of(t.residual), &o.out[1]));
-  place(&t, spec, args->weight, o.shape.inner, &job->lay);
+  fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
   if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, weights, &o));
   job->dy = o.in[0].rows;
   job->x = o.in[1].rows;
