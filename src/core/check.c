@@ -59,8 +59,8 @@ static rms_status check_partial(const rms_spec *spec, int flags, int64_t width) 
   if (spec->kind != RMS_KIND_RMS) return RMS_E_PARTIAL;
   if ((flags & RMS_CHECK_SPLIT) && k == RMS_PARTIAL_NONE) return spec->indices ? RMS_E_PARTIAL : RMS_OK;
   if (k < 1 || k > width) return RMS_E_PARTIAL;
-  if (!spec->indices || (flags & RMS_CHECK_DEVICE)) return RMS_OK;
   if (misaligned(spec->indices, sizeof(int64_t))) return RMS_E_ALIGNMENT; /* before they are read */
+  if (!spec->indices || (flags & RMS_CHECK_DEVICE)) return RMS_OK;
   for (int64_t i = 0, last = -1; i < k; last = spec->indices[i++])
     if (spec->indices[i] <= last || spec->indices[i] >= width) return RMS_E_PARTIAL;
   return RMS_OK;
@@ -139,12 +139,11 @@ static void fill_layout(const types *t, const rms_spec *spec, const void *weight
   lay->weight_inner = spec->weight_per_inner ? spec->cols * rms_size_of(t->weight) : 0;
 }
 
-/* The arrays of numbers that are read and written as such; tensors may lie anywhere. */
-static rms_status check_alignment(const rms_spec *spec, const void *rstd, const void *mean, int64_t stat_size,
-                                  const void *stats, const void *sums) {
+/* The arrays of numbers that are read and written as such, but for the index list; tensors may lie anywhere. */
+static rms_status check_alignment(const void *rstd, const void *mean, int64_t stat_size, const void *stats,
+                                  const void *sums) {
   bool wrong = misaligned(rstd, (size_t)stat_size) || misaligned(mean, (size_t)stat_size) ||
-               misaligned(spec->indices, sizeof(int64_t)) || misaligned(stats, sizeof(double)) ||
-               misaligned(sums, sizeof(double));
+               misaligned(stats, sizeof(double)) || misaligned(sums, sizeof(double));
   return wrong ? RMS_E_ALIGNMENT : RMS_OK;
 }
 
@@ -186,7 +185,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   }
 
   int64_t stat_size = t.data == RMS_F64 ? 8 : 4, weight_bytes = weights * rms_size_of(t.weight);
-  TRY(check_alignment(spec, rstd, mean, stat_size, stats_in ? stats_in : stats_out, NULL));
+  TRY(check_alignment(rstd, mean, stat_size, stats_in ? stats_in : stats_out, NULL));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of(t.data), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->residual, rms_size_of(t.residual), &o.in[1]));
   TRY(rms_resolve(&o.shape, &y, rms_size_of(t.data), &o.out[0]));
@@ -302,7 +301,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(check_backward_given(spec, args, flags));
 
   int64_t stat_size = t.data == RMS_F64 ? 8 : 4;
-  TRY(check_alignment(spec, job->rstd, job->mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
+  TRY(check_alignment(job->rstd, job->mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
   TRY(rms_resolve(&o.shape, &args->dy, rms_size_of(t.data), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of((rms_dtype)args->x.dtype), &o.in[1]));
   TRY(rms_resolve(&o.shape, &args->dresidual, rms_size_of(t.residual), &o.in[2]));
