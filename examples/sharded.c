@@ -32,8 +32,8 @@ static void fill(void) {
     }
 }
 
-/* Adds `count` doubles of every rank; `offset` says where in struct rank they are. Afterwards all ranks hold the sums.
- */
+/* Adds `count` doubles of every rank; `offset` says where in struct rank they are. Afterwards all ranks
+ * hold the sums. */
 static void reduce(size_t offset, int count) {
   for (int c = 0; c < count; c++) {
     double sum = 0;

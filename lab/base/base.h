@@ -27,8 +27,8 @@ void *lab_grow(void *block, int64_t *capacity, int64_t needed, size_t size);
 /* A copy of length bytes with a NUL after them. */
 char *lab_copy(const char *bytes, size_t length);
 
-/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). At most 4 GiB. Free with free().
- */
+/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). At most 4 GiB. Free
+ * with free(). */
 int lab_read_file(char **bytes, int64_t *size, const char *path, lab_error *error);
 
 /* 1 if the bytes are well-formed UTF-8 without a NUL. */

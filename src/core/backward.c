@@ -85,8 +85,8 @@ static bool plan_call(const rms_backward_args *args, const rms_layout *lay, rms_
 static void run_sums(backward_run *r, int64_t segments, int64_t traffic, const rms_executor *executor) {
   r->job.pitch = r->plan.pitch;
   int64_t chunk_traffic = (segments / r->plan.chunks + 1) * traffic;
-  rms_run_blocks(executor, r->plan.chunks, chunk_traffic, run_chunks, r);
-  rms_run_blocks(executor, r->plan.elements / RMS_STRIP, r->plan.chunks * RMS_STRIP * 8, run_finish, r);
+  rms_run_tasks(executor, r->plan.chunks, chunk_traffic, run_chunks, r);
+  rms_run_tasks(executor, r->plan.elements / RMS_STRIP, r->plan.chunks * RMS_STRIP * 8, run_finish, r);
 }
 
 static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
@@ -119,7 +119,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (wants_sums)
     run_sums(&r, segments, traffic, executor);
   else
-    rms_run_blocks(executor, segments, traffic, run_rows, &r);
+    rms_run_tasks(executor, segments, traffic, run_rows, &r);
   return RMS_OK;
 }
 

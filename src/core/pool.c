@@ -127,8 +127,8 @@ static bool is_left(rms_pool *pool, uint64_t seen) {
   return atomic_load(&pool->joined) == 0;
 }
 
-/* Between looks at the clock the core is offered to others: on a busy machine the caller may be waiting for this one.
- */
+/* Between looks at the clock the core is offered to others: on a busy machine the caller may be waiting
+ * for this one. */
 static bool spin(rms_pool *pool, bool (*ready)(rms_pool *pool, uint64_t seen), uint64_t seen) {
   for (int64_t begin = 0;;) {
     for (int i = 0; i < LOOKS; i++, relax())

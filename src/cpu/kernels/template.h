@@ -8,7 +8,7 @@
 #include "gains.h"
 #include "batch.h"
 #include "forward_segment.h"
-#include "forward_strip.h"
+#include "forward_common.h"
 #include "forward_short.h"
 #include "forward_row.h"
 #include "forward.h"
