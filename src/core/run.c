@@ -25,21 +25,31 @@ static void run_task(void *arg, int64_t i) {
   run_range(t, first, last < t->count ? last : t->count);
 }
 
+/* How many tasks the work is worth. A task costs a thread about what it takes to move `least` bytes through its
+ * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
+ * several rounds, so that one that is held up does not hold up the call. */
+static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
+  const int64_t least = RMS_SERIAL_BYTES / 4, most = 256, most_rounds = 8;
+  const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
+  if (worth <= concurrency) return worth > 1 ? worth : 1;
+  int64_t rounds = worth / concurrency;
+  if (rounds > most_rounds) rounds = most_rounds;
+  while (rounds > 1 && rounds * concurrency > most)
+    rounds--;
+  return rounds * concurrency;
+}
+
 void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
-  const int64_t least = RMS_SERIAL_BYTES / 2, most_tasks = 256;
   if (count == 0) return;
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
-  tasks t = {run, arg, count, count};
-  if (!executor || executor->concurrency == 1 || small) {
+  int64_t worth = executor && !small ? task_count(executor->concurrency, count, bytes_each) : 1;
+  tasks t = {run, arg, count, (count + worth - 1) / worth};
+  if (t.each == count)
     run_range(&t, 0, count);
-    return;
-  }
-  int64_t even = (count + most_tasks - 1) / most_tasks;
-  t.each = (least + bytes_each - 1) / bytes_each;
-  if (t.each < even) t.each = even;
-  executor->run(executor->ctx, (count + t.each - 1) / t.each, run_task, &t);
+  else
+    executor->run(executor->ctx, (count + t.each - 1) / t.each, run_task, &t);
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {

@@ -59,12 +59,12 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
          !job->x_is_f32;
 }
 
-/* total += block in element order, or total = block for the first one; then block = 0. */
-static void K(flush_block)(double *total, REAL *block, int64_t count, bool first) {
+/* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
+static void K(flush_block)(double *total, REAL *block, int64_t count, bool first, bool last) {
   for (int64_t j = 0; j < count; j += LANES) {
     REAL ordered[LANES];
     V(store)(ordered, V(load)(block + j, REAL_TYPE, 0), REAL_TYPE, EO);
-    V(store)(block + j, V(set)(0), REAL_TYPE, 0);
+    if (!last) V(store)(block + j, V(set)(0), REAL_TYPE, 0);
     for (int i = 0; i < LANES; i += 8) {
       vd old = first ? vd_set(0) : vd_load(total + j + i, RMS_F64, 0);
       vd_store(total + j + i, vd_add(old, vd_load(ordered + i, REAL_TYPE, 0)), RMS_F64, 0);
@@ -72,10 +72,10 @@ static void K(flush_block)(double *total, REAL *block, int64_t count, bool first
   }
 }
 
-NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first) {
+NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first, bool last) {
   int64_t count = (job->lay.per_inner ? job->lay.inner : 1) * job->lay.groups * job->pitch;
-  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first);
-  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first);
+  if (sums->dweight_total) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first, last);
+  if (sums->dbias_total) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first, last);
 }
 
 /* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
@@ -182,7 +182,7 @@ static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
     }
     in_block += n;
     if (in_block == block || i + n == last) {
-      K(flush)(job, sums, i + n - in_block == first);
+      K(flush)(job, sums, i + n - in_block == first, i + n == last);
       in_block = 0;
     }
   }

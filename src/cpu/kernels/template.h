@@ -15,6 +15,7 @@
 #include "backward_segment.h"
 #include "backward_scaled.h"
 #include "backward.h"
+#include "columns.h"
 #undef T
 #undef T_NAME
 #undef T_IS_F64
