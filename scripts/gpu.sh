@@ -83,7 +83,7 @@ if has report; then
     cat "$log/bench.txt"
     echo '```'
     echo
-    echo '`docs/cuda.md` says what limits the cases that miss their target.'
+    echo '`docs/cuda.md` says what limits the targets that are missed.'
   } >"$log/gpu-results.md"
   cp "$log/gpu-results.md" docs/gpu-results.md
 fi
