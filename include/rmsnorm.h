@@ -318,9 +318,9 @@ RMS_API int rms_isa_usable(const char *name); /* 1: compiled in and this CPU run
 RMS_API const char *rms_isa_active(void);     /* the one in use; NULL if RMSNORM_ISA names a bad one */
 RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automatic choice            */
 
-/* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the last
- * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level cache
- * or from the environment variable RMSNORM_STREAM_BYTES: digits alone, anything else makes every operation return
+/* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the caches
+ * that saves a third of the traffic, below it costs. The default comes from the sizes of the caches (a call on several
+ * threads has the second-level cache of each) or from the environment variable RMSNORM_STREAM_BYTES: digits alone, anything else makes every operation return
  * RMS_E_ENVIRONMENT until a number is set. 0 bypasses always, INT64_MAX never. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
