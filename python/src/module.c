@@ -252,7 +252,8 @@ static rms_status run_forward(const pn_forward *call, int threads) {
   rms_executor executor;
   const rms_executor *found;
   rms_status status = find_executor(threads, &executor, &found);
-  return status == RMS_OK ? pn_run_forward(call, found) : status;
+  const pn_backend cpu = pn_cpu(found);
+  return status == RMS_OK ? pn_run_forward(call, &cpu) : status;
 }
 
 static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -283,7 +284,8 @@ static rms_status run_backward(const pn_backward *call, int threads) {
   rms_executor executor;
   const rms_executor *found;
   rms_status status = find_executor(threads, &executor, &found);
-  return status == RMS_OK ? pn_run_backward(call, found) : status;
+  const pn_backend cpu = pn_cpu(found);
+  return status == RMS_OK ? pn_run_backward(call, &cpu) : status;
 }
 
 static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -392,6 +394,15 @@ static PyObject *core_register_torch(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *core_register_torch_cuda(PyObject *self, PyObject *args) {
+  const char *torch, *library, *key;
+  (void)self;
+  if (!PyArg_ParseTuple(args, "zss", &torch, &library, &key)) return NULL;
+  const char *missing = pn_torch_register_cuda(torch, library, key);
+  if (missing) return PyUnicode_FromString(missing);
+  Py_RETURN_NONE;
+}
+
 static PyObject *core_unregister_torch(PyObject *self, PyObject *ignored) {
   (void)self;
   (void)ignored;
@@ -417,6 +428,8 @@ static PyMethodDef methods[] = {
      "set_openmp(path of a loaded OpenMP runtime) -> whether it can be used"},
     {"register_torch", core_register_torch, METH_VARARGS,
      "register_torch(path of the loaded libtorch_cpu) -> None, or what is missing there"},
+    {"register_torch_cuda", core_register_torch_cuda, METH_VARARGS,
+     "register_torch_cuda(path of the loaded libtorch_cuda, path of librmsnorm_cuda, key) -> None, or what is missing"},
     {"unregister_torch", core_unregister_torch, METH_NOARGS, "unregister_torch(): takes the kernels away again"},
     {NULL, NULL, 0, NULL}};
 

@@ -3,7 +3,7 @@
 #
 # Builds the wheel or runs a suite of the Python package in a virtual environment of its own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# PYTHON names the interpreter; otherwise the oldest that is supported is taken.
+# The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter; otherwise the oldest that is supported is taken.
 set -eu
 
 what=$1 source=$2 work=$3
@@ -41,31 +41,50 @@ if [ -n "${RMSNORM_BUILD_JOBS:-}" ]; then
   export CMAKE_BUILD_PARALLEL_LEVEL="$RMSNORM_BUILD_JOBS"
 fi
 
-# make_wheel VENV FOLDER [SETTING...]: the build folder is kept, so that the next time is quick.
+# make_wheel VENV FOLDER PROJECT [SETTING...]: the build folder is kept, so that the next time is quick.
 make_wheel() {
-  venv=$1 folder=$2
-  shift 2
+  builder=$1 folder=$2 project=$3
+  shift 3
   rm -rf "$work/dist-$folder"
-  "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$source"
+  "$builder/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$project"
+}
+
+install_wheel() {
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$1"/*.whl
 }
 
 if [ "$what" = wheel ]; then
   make_venv "$work/venv-build" "$tests/requirements-build.txt"
-  make_wheel "$work/venv-build" plain
+  make_wheel "$work/venv-build" plain "$source"
+  cmake --build "$work/wheel-plain" --target device_double
   ls "$work/dist-plain"
   exit 0
 fi
 
-venv=$work/venv-$what suite=${what%%-*} folder=plain # torch-oldest is the suite torch with other versions
-make_venv "$venv" "$tests/requirements-$what.txt"
+suite=${what%%-*} folder=plain requirements=$what # torch-oldest is the suite torch with other versions
+if [ "$suite" = cuda ]; then
+  if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    echo "skipped: needs an NVIDIA GPU"
+    exit 77
+  fi
+  requirements=torch
+  make_wheel "$work/venv-build" cuda "$source/python/cuda" --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=native
+fi
+venv=$work/venv-$requirements
+make_venv "$venv" "$tests/requirements-$requirements.txt"
 if [ "$suite" = jax ]; then
   folder=jax # with the handlers, which are compiled with the headers in this environment
-  make_wheel "$venv" jax --config-settings=cmake.define.RMSNORM_JAX=ON
+  make_wheel "$venv" jax "$source" --config-settings=cmake.define.RMSNORM_JAX=ON
 fi
-"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$folder"/rmsnorm-*.whl
+install_wheel $folder
+if [ "$suite" = cuda ]; then
+  install_wheel cuda
+fi
 cd "$tests"
+export RMSNORM_DEVICE_DOUBLE="$work/wheel-plain/device_double.so"
 if [ "$suite" = torch ]; then
-  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" -k 'not compile'
+  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" \
+    -k 'not compile' --ignore test_torch_device.py
 fi
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"
