@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ._options import BEFORE_WEIGHT, LAYER
-from .torch import _run
+from .torch import CUDA_KERNELS, _run
 
 __all__ = ["Entry", "Report", "Spec", "patch"]
 
@@ -98,12 +98,14 @@ class _Patched:
     """Before the module's own class: the forward of this library, and everything else as it was."""
 
     _rmsnorm_spec: Spec
+    _rmsnorm_device: str  # where the norm was tried
 
     def forward(self, *inputs, **named):
         spec, weight = self._rmsnorm_spec, getattr(self, "weight", None)
         if len(inputs) == 1 and not named:
             (x,) = inputs
-            if x.device.type == "cpu" and x.dtype in _DTYPES and (weight is None or weight.dtype is x.dtype):
+            tried = x.device.type == self._rmsnorm_device and x.dtype in _DTYPES
+            if tried and (weight is None or weight.dtype is x.dtype):
                 bias = getattr(self, "bias", None)
                 return _run(x, weight, bias, _eps_of(self, spec, x), spec.weight_offset, 0, 1, spec.mode)
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
@@ -135,7 +137,7 @@ def _rebuild(own: type):
 def _restore(module) -> None:
     if isinstance(module, _Patched):
         module.__class__ = type(module).__mro__[2]
-        del module.__dict__["_rmsnorm_spec"]
+        del module.__dict__["_rmsnorm_spec"], module.__dict__["_rmsnorm_device"]
 
 
 # ---- which arithmetic ----
@@ -169,6 +171,10 @@ def _obstacle(module) -> str | None:
             return f"its {name} is a {type(tensor).__name__} of {tensor.dtype}"
         if tensor.device.type == "meta":
             return f"its {name} has no values yet (meta device)"
+        if tensor.device.type not in ("cpu", "cuda"):
+            return f"its {name} is on {tensor.device.type}, which is not served"
+        if tensor.device.type == "cuda" and CUDA_KERNELS != "c++":
+            return f"its {name} is on a GPU, which cannot be served ({CUDA_KERNELS})"
     weight = tensors.get("weight")
     if weight is not None and weight.dim() > 2 or weight is None and "bias" in tensors:
         return "its weight has a shape that is not offered"
@@ -183,11 +189,20 @@ def _candidates(module, eps_name):
                 yield Spec(kind, rounding, offset, eps_name)
 
 
+def _device_of(module) -> torch.device:
+    weight = getattr(module, "weight", None)
+    return torch.device("cpu") if weight is None else weight.device
+
+
+def _random(shape, dtype, device, generator):
+    return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
+
+
 def _trial_copy(module, dtype, generator):
     """The module with random parameters in dtype."""
-    trial = copy.deepcopy(module).to(device="cpu", dtype=dtype)
+    trial = copy.deepcopy(module).to(dtype=dtype)
     for p in trial.parameters():
-        p.data = torch.randn(p.shape, generator=generator).to(dtype)
+        p.data = _random(p.shape, dtype, p.device, generator)
     return trial.eval()
 
 
@@ -197,7 +212,7 @@ def _trial_inputs(trial, dtype, generator):
     if weight is None and getattr(trial, "normalized_shape", None):
         width = tuple(trial.normalized_shape)
     for leading in ((_ROWS,), (3, 5), (2, 3, 4)):
-        yield (torch.randn(*leading, *width, generator=generator) * 3).to(dtype)
+        yield _random((*leading, *width), dtype, _device_of(trial), generator) * 3
 
 
 def _compare(trial, spec, inputs):
@@ -222,7 +237,7 @@ def _find_spec(module, tolerance) -> tuple[Spec | None, float]:
     eps_name = _eps_name(module)
     weight = getattr(module, "weight", None)
     own = weight.dtype if weight is not None else torch.bfloat16
-    generator = torch.Generator().manual_seed(20261115)
+    generator = torch.Generator("cpu").manual_seed(20261115)
     best: tuple[Spec | None, float] = (None, 1.0)
     trial = _trial_copy(module, torch.bfloat16, generator)
     inputs = list(_trial_inputs(trial, torch.bfloat16, generator))
@@ -242,7 +257,7 @@ def _find_spec(module, tolerance) -> tuple[Spec | None, float]:
 def _key(module) -> Any:
     """What two modules share if one trial serves both."""
     plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, tuple, type(None)))}
-    shapes = {k: (tuple(p.shape), p.dtype) for k, p in module.named_parameters()}
+    shapes = {k: (tuple(p.shape), p.dtype, p.device) for k, p in module.named_parameters()}
     return type(module), repr(sorted(plain.items())), repr(sorted(shapes.items(), key=str))
 
 
@@ -270,7 +285,8 @@ def patch(model: torch.nn.Module, *, tolerance: float = 0.005) -> Report:
     accepts equal bits only.
 
     Modules keep their parameters, names, hooks and isinstance; only their class is a subclass of the old one. Calls with
-    other types than were tried (a float32 weight and bfloat16 data) or on another device go to the old forward.
+    other types than were tried (a float32 weight and bfloat16 data) or on another kind of device than the module's go to the
+    old forward.
     """
     entries, known = [], {}
     for name, module in model.named_modules():
@@ -280,6 +296,6 @@ def patch(model: torch.nn.Module, *, tolerance: float = 0.005) -> Report:
         spec, reason, differing = _try(module, tolerance, known)
         if spec is not None:
             module.__class__ = _class_for(cls)
-            module._rmsnorm_spec = spec
+            module._rmsnorm_spec, module._rmsnorm_device = spec, _device_of(module).type
         entries.append(Entry(name, module, cls.__name__, spec, reason, differing))
     return Report(entries)
