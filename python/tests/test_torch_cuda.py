@@ -286,7 +286,7 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         y, x = rt.add_rms_norm(x, x.sin(), self.norm.weight, 1e-5)
-        q, k, _ = self.linear(self.norm(y)).unflatten(-1, (6, 8)).split(2, -2)
+        q, k, _ = self.linear(self.norm(y)).view(-1, 6, 8).split(2, -2)
         return self.second(q.transpose(0, 1)).sum() * rt.rms_norm(k, eps=1e-5).sum() + x.sum()
 
 
