@@ -26,6 +26,7 @@ __all__ = ["Entry", "Report", "Spec", "patch"]
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ROWS = 64
+TOLERANCE = 0.005
 _FREE_WIDTH = 128  # the rows on which a norm without a weight is tried
 
 
@@ -107,7 +108,7 @@ class _Patched:
             tried = x.device.type == self._rmsnorm_device and x.dtype in _DTYPES
             if tried and (weight is None or weight.dtype is x.dtype):
                 bias = getattr(self, "bias", None)
-                return _run(x, weight, bias, _eps_of(self, spec, x), spec.weight_offset, 0, 1, spec.mode)
+                return _run(x, weight, bias, eps_of(self, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
 
     def __reduce_ex__(self, protocol):
@@ -115,8 +116,8 @@ class _Patched:
         return _rebuild, (type(self).__mro__[2],), self.__dict__
 
 
-def _eps_of(module, spec, x):
-    eps = getattr(module, spec.eps_name)
+def eps_of(module, eps_name, x):
+    eps = getattr(module, eps_name)
     if eps is None:  # torch.nn.RMSNorm
         return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     return eps
@@ -221,7 +222,7 @@ def _compare(trial, spec, inputs):
     near = True
     for x in inputs:
         expected = trial(x)
-        got = _run(x, getattr(trial, "weight", None), getattr(trial, "bias", None), _eps_of(trial, spec, x),
+        got = _run(x, getattr(trial, "weight", None), getattr(trial, "bias", None), eps_of(trial, spec.eps_name, x),
                    spec.weight_offset, 0, 1, spec.mode)  # fmt: skip
         if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
             return 1.0, False
@@ -261,7 +262,9 @@ def _key(module) -> Any:
     return type(module), repr(sorted(plain.items())), repr(sorted(shapes.items(), key=str))
 
 
-def _try(module, tolerance, known) -> tuple[Spec | None, str, float]:
+def try_module(module, tolerance=TOLERANCE, known=None) -> tuple[Spec | None, str, float]:
+    """The arithmetic that gives the module's bits; or None and why; and the share of the trial that had other bits."""
+    known = {} if known is None else known
     obstacle = _obstacle(module)
     if obstacle is not None:
         return None, obstacle, 0.0
@@ -276,7 +279,7 @@ def _try(module, tolerance, known) -> tuple[Spec | None, str, float]:
     return known[key]
 
 
-def patch(model: torch.nn.Module, *, tolerance: float = 0.005) -> Report:
+def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     """Swaps every norm of the model whose arithmetic this library has, in place, and reports.
 
     A norm is a module without children whose class has "norm" in its name. It is tried in bfloat16 and in its own type with
@@ -293,7 +296,7 @@ def patch(model: torch.nn.Module, *, tolerance: float = 0.005) -> Report:
         cls = type(module)
         if "norm" not in cls.__name__.lower() or next(module.children(), None) is not None or isinstance(module, _Patched):
             continue
-        spec, reason, differing = _try(module, tolerance, known)
+        spec, reason, differing = try_module(module, tolerance, known)
         if spec is not None:
             module.__class__ = _class_for(cls)
             module._rmsnorm_spec, module._rmsnorm_device = spec, _device_of(module).type
