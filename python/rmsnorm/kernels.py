@@ -13,7 +13,8 @@ import functools
 
 import torch
 
-from . import hf
+from ._options import TORCH_SUMS
+from ._trial import Spec, eps_of, try_module
 from .torch import CUDA_KERNELS, _run
 
 __all__ = ["Repository", "mapping"]
@@ -23,14 +24,14 @@ _TRIAL_WIDTH = 128
 
 
 @functools.cache
-def _tried(cls: type) -> hf.Spec | None:
+def _tried(cls: type) -> Spec | None:
     """The arithmetic of a class that is made from the width of a row alone, as norms are."""
     with torch.device("cpu"):
         try:
             module = cls(_TRIAL_WIDTH)
         except Exception:  # another kind of layer
             return None
-        return hf.try_module(module.to(torch.bfloat16))[0]
+        return try_module(module.to(torch.bfloat16)).spec
 
 
 @torch.compiler.assume_constant_result
@@ -48,10 +49,13 @@ class _RMSNorm(torch.nn.Module):
 
     def forward(self, hidden_states):
         arithmetic, weight = _arithmetic(type(self)), getattr(self, "weight", None)
-        if arithmetic is None or (weight is not None and weight.dtype is not hidden_states.dtype):
+        tried = hidden_states.dtype in (torch.bfloat16, torch.float32) and (weight is None or weight.dtype is hidden_states.dtype)
+        if arithmetic is None or not tried:
             return type(self).forward(self, hidden_states)
         eps_name, weight_offset, mode = arithmetic
-        eps = hf.eps_of(self, eps_name, hidden_states)
+        if hidden_states.device.type != "cpu":
+            mode &= ~TORCH_SUMS
+        eps = eps_of(self, eps_name, hidden_states)
         return _run(hidden_states, weight, getattr(self, "bias", None), eps, weight_offset, 0, 1, mode)
 
 

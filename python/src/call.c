@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "call.h"
+#include "torch_sums.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,12 +122,29 @@ static rms_status finish(pn_rows *rows, rms_status status) {
   return status == RMS_OK && !copied ? RMS_E_MEMORY : status;
 }
 
+static rms_status run_torch_sums(const pn_backend *backend, const rms_spec *spec, const rms_forward_args *args) {
+  const pn_memory *memory = &backend->memory;
+  const int64_t rows = args->outer * args->inner;
+  pn_block block;
+  if (!backend->forward_torch_sums) return RMS_E_MODE;
+  if (rows == 0) return backend->forward(backend->context, spec, args);
+  if (!memory->allocate(memory->context, rows * (int64_t)sizeof(rms_stat), &block)) return RMS_E_MEMORY;
+  rms_status status = backend->forward_torch_sums(backend->context, spec, args, block.data);
+  memory->release(memory->context, &block);
+  return status;
+}
+
+static rms_status run_forward(const pn_forward *call, const pn_backend *backend, const rms_spec *spec,
+                              const rms_forward_args *args) {
+  return call->torch_sums ? run_torch_sums(backend, spec, args) : backend->forward(backend->context, spec, args);
+}
+
 rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend) {
   rms_spec spec = call->spec;
   rms_forward_args args = {0};
   pn_rows rows;
   rms_status status = prepare_forward(call, &backend->memory, &rows, &spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = backend->forward(backend->context, &spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_forward(call, backend, &spec, &args);
   return finish(&rows, status);
 }
 
@@ -180,10 +198,16 @@ static rms_status forward_on_cpu(const void *executor, const rms_spec *spec, con
   return rms_forward(spec, args, executor);
 }
 
+static rms_status torch_sums_on_cpu(const void *executor, const rms_spec *spec, const rms_forward_args *args,
+                                    rms_stat *stats) {
+  return pn_forward_torch_sums(spec, args, stats, executor);
+}
+
 static rms_status backward_on_cpu(const void *executor, const rms_spec *spec, const rms_backward_args *args) {
   return rms_backward(spec, args, executor);
 }
 
 pn_backend pn_cpu(const rms_executor *executor) {
-  return (pn_backend){pn_host_memory, forward_on_cpu, backward_on_cpu, rms_backward_workspace, executor};
+  return (pn_backend){pn_host_memory,         forward_on_cpu,    backward_on_cpu,
+                      rms_backward_workspace, torch_sums_on_cpu, executor};
 }

@@ -17,6 +17,7 @@ extern "C" {
 typedef struct pn_forward {
   rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
   const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean;
+  bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;
 
 typedef struct pn_backward {
@@ -30,6 +31,9 @@ typedef struct pn_backend {
   rms_status (*forward)(const void *context, const rms_spec *spec, const rms_forward_args *args);
   rms_status (*backward)(const void *context, const rms_spec *spec, const rms_backward_args *args);
   size_t (*workspace)(const rms_spec *spec, const rms_backward_args *args);
+  /* forward with torch's sums, which are kept in stats; NULL where they are not offered. */
+  rms_status (*forward_torch_sums)(const void *context, const rms_spec *spec, const rms_forward_args *args,
+                                   rms_stat *stats);
   const void *context;
 } pn_backend;
 

@@ -53,7 +53,7 @@ static PyObject *raise_status(rms_status status) {
 
 /* ---- arguments of a call ---- */
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4 };
+enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
 enum { MAX_ARRAYS = 10 };
 
 /* eps, weight_offset, partial, groups, mode, indices, threads: at the end of both calls. */
@@ -64,6 +64,7 @@ typedef struct {
   int count;
   int64_t *indices;
   int threads; /* of a pool; negative: that many of OpenMP */
+  bool torch_sums;
 } arguments;
 
 static void close_arguments(arguments *a) {
@@ -119,6 +120,7 @@ static int read_spec(rms_spec *spec, arguments *a, PyObject *const *args) {
   long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
+  a->torch_sums = (mode & MODE_TORCH_SUMS) != 0;
   spec->kind = mode & MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
   spec->eps_place = mode & MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
   spec->rounding = mode & MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
@@ -271,6 +273,7 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
                                   &call.y, &call.sum,      &call.rstd,   &call.mean};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
+    call.torch_sums = a.torch_sums;
     PyThreadState *state = PyEval_SaveThread();
     rms_status status = run_forward(&call, a.threads);
     PyEval_RestoreThread(state);

@@ -93,7 +93,7 @@ size_t device_call::workspace(const rms_spec *spec, const rms_backward_args *arg
 }
 
 device_call::device_call(const place &where)
-    : backend{{allocate, copy, release, this}, run_forward, run_backward, workspace, this}, at(where) {
+    : backend{{allocate, copy, release, this}, run_forward, run_backward, workspace, nullptr, this}, at(where) {
   if (device.on_cpu) return;
   check(shim.aoti_torch_create_cuda_guard(at.index, &guard));
   if (shim.aoti_torch_get_current_cuda_stream(at.index, &stream)) {

@@ -62,7 +62,7 @@ void finish(rms_status status) {
 
 /* ---- parameters: eps, weight_offset, partial, groups, mode; behind them indices ---- */
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4 };
+enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
 enum { SPEC_WORDS = 5 };
 
 double as_double(word w) {
@@ -182,6 +182,7 @@ template <bool DEVICE> struct forward {
     weight.read("weight", &at);
     bias.read("bias", &at);
     read_options(&call.spec, &indices, stack + 2, &at);
+    call.torch_sums = (stack[6] & MODE_TORCH_SUMS) != 0;
   }
 
   void check_arguments() const {
