@@ -1,17 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Builds the wheel or runs a suite of the Python package in a virtual environment of its own under WORK.
+# Builds the wheel, by way of the source distribution, or runs a suite of the Python package in a virtual environment of its
+# own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter; otherwise the oldest that is supported is taken.
+# The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
+# for the suite numpy, and from 3.11 on for the others, which need packages that 3.10 no longer gets.
 set -eu
 
 what=$1 source=$2 work=$3
 tests=$source/python/tests
 
-# The first interpreter that runs and has the parts that are needed.
+# The first interpreter that runs and has the parts that are needed; also one that pyenv has installed but not made active.
 find_python() {
-  for candidate in ${PYTHON:-python3.10 python3.11 python3.12 python3.13 python3}; do
+  oldest=
+  if [ "$what" = numpy ]; then oldest="python3.10 ${PYENV_ROOT:-$HOME/.pyenv}/versions/3.10.*/bin/python3.10"; fi
+  # The pattern is expanded here.
+  for candidate in ${PYTHON:-$oldest python3.11 python3.12 python3.13 python3}; do
     if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
       echo "$candidate"
       return
@@ -54,9 +59,20 @@ install_wheel() {
   "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$1"/*.whl
 }
 
+# make_sdist: unpacked in $work/sdist, so that the wheel is built from what it contains. Unpacked files are as new as now,
+# so that the build folder notices every change.
+make_sdist() {
+  rm -rf "$work/dist-sdist" "$work/sdist"
+  mkdir -p "$work/sdist"
+  (cd "$source" && "$work/venv-build/bin/python" -c \
+    'import scikit_build_core.build, sys; scikit_build_core.build.build_sdist(sys.argv[1])' "$work/dist-sdist")
+  tar -xzmf "$work"/dist-sdist/*.tar.gz -C "$work/sdist" --strip-components=1
+}
+
 if [ "$what" = wheel ]; then
   make_venv "$work/venv-build" "$tests/requirements-build.txt"
-  make_wheel "$work/venv-build" plain "$source"
+  make_sdist
+  make_wheel "$work/venv-build" plain "$work/sdist"
   cmake --build "$work/wheel-plain" --target device_double
   ls "$work/dist-plain"
   exit 0
