@@ -55,7 +55,7 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, i
                 return function.apply(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)[0]
             plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None
             options = (eps,) if plain else (eps, weight_offset, partial, groups, mode, indices)
-            return _autograd.Norm.apply(x, weight, bias, options)
+            return _autograd.norm(x, weight, bias, options)
     if _is_dynamo_compiling():
         return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
     if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None:
@@ -74,7 +74,7 @@ def _run_add(x, residual, weight, bias, *options):
                 if bias is weight and bias is not None:
                     bias = _another(bias)
                 return function.apply(x, residual, weight, bias, *options)[:2]
-            return _autograd.AddNorm.apply(x, residual, weight, bias, options)
+            return _autograd.add_norm(x, residual, weight, bias, options)
     return _add_norm_operator(x, residual, weight, bias, *options)
 
 
@@ -130,8 +130,12 @@ def rms_norm(
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
+    whole = partial is None and indices is None
+    if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
+        if _forward_ad._current_level < 0 and not _is_dynamo_compiling():
+            return _norm_builtin(x, weight, bias, eps)  # what _run would come to, 0.2 microseconds sooner
     elements = None
-    if partial is not None or indices is not None:
+    if not whole:
         partial, elements = _statistic_of(x, partial, indices, groups)
     return _run(x, weight, bias, eps, weight_offset, partial or 0, groups, mode, elements)
 

@@ -116,3 +116,18 @@ def test_compiled_indices():
 
     expected = torch.autograd.grad(function(x), x, dy)[0]
     assert torch.equal(torch.autograd.grad(torch.compile(function, fullgraph=True)(x), x, dy)[0], expected)
+
+
+def test_tensors_that_a_transform_left_behind():
+    """They keep their gradients, as in torch's own functions."""
+    x, w, kept = torch.randn(2, 8, requires_grad=True), torch.randn(8, requires_grad=True), []
+
+    def keep(x):
+        kept.append(x * 2)
+        return x.sum()
+
+    torch.func.grad(keep)(x)
+    for function in (lambda t: rt.rms_norm(t, w), lambda t: rt.add_rms_norm(t, t, w)[0]):
+        own = torch.autograd.grad(function(x * 2).sin().sum(), (x, w))
+        left = torch.autograd.grad(function(kept[0]).sin().sum(), (x, w), retain_graph=True)
+        assert torch.equal(own[0], left[0]) and torch.equal(own[1], left[1])
