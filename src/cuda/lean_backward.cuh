@@ -24,10 +24,9 @@ constexpr bool has_overlap = false;
 #else
 constexpr bool has_overlap = true;
 #endif
-template <class T, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
+template <bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
 constexpr int backward_threads =
-    !has_overlap || (LAYER && (MORE || (CLUSTER && !DBIAS))) || (CLUSTER && sizeof(T) == 4) ? (int)BACKWARD_TEAM
-                                                                                            : (int)BACKWARD_THREADS;
+    !has_overlap || (LAYER && (MORE || (CLUSTER && !DBIAS))) ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 
 /* ---- the kernel ---- */
 
@@ -61,7 +60,7 @@ __device__ __forceinline__ void measure_row(const LeanBackward &p, RowSums<NV, S
 
 /* h, u and dy stay in registers between the two passes over a row, or x and dy do, packed, to make room. */
 template <class T, int NV, bool LAYER, bool DBIAS, bool CLUSTER, int MORE>
-__global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MORE>, 1)
+__global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, MORE>, 1)
     lean_backward_kernel(const __grid_constant__ LeanBackward p) {
   using Block = BackwardBlock<T, NV, LAYER, DBIAS, CLUSTER, MORE>;
   constexpr int V = Block::V, Q = Block::Q, PANELS = Block::PANELS, SUMS = Block::SUMS;
@@ -92,7 +91,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
   /* what no copy and no sum will write */
   for (int i = (int)threadIdx.x; i < teams * 2 * SUMS * PANELS * 32; i += (int)blockDim.x)
     chunks[i] = 0;
-  for (int i = (int)threadIdx.x; i < teams * DEEP; i += (int)blockDim.x)
+  for (int i = (int)threadIdx.x; i < teams * DEEP + 1; i += (int)blockDim.x) /* and any_odd behind them */
     reinterpret_cast<unsigned *>(shared + where.odd)[i] = 0;
   for (int i = own + t; i < cells; i += team)
     for (int s = 0; s < streams * stages; s++)
@@ -227,6 +226,7 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
       }
     } else if (t == 0) {
       odd_rows[round / FLAT] |= 1u << (round % FLAT);
+      atomicOr(reinterpret_cast<unsigned *>(shared + where.any_odd), 1u); /* all teams write it */
     }
     if (late && issuer && round + stages < rounds) request(round + stages, stage);
     if (++stage == stages) stage = 0, turn ^= 1;
@@ -243,8 +243,11 @@ __global__ void __launch_bounds__(backward_threads<T, LAYER, DBIAS, CLUSTER, MOR
     for (int i = saved ? 1 : SUMS + 1; i > 0; i--)
       team_sync(group, team);
   __syncthreads();
-  scaled_rows<T, NV, LAYER, DBIAS, CLUSTER, MORE>(p, sums.phase, sums.parity);
-  __syncthreads();
+  /* the blocks of a cluster have the same rows, and so the same answer */
+  if (__builtin_expect(*reinterpret_cast<const unsigned *>(shared + where.any_odd) != 0, 0)) {
+    scaled_rows<T, NV, LAYER, DBIAS, CLUSTER, MORE>(p, sums.phase, sums.parity);
+    __syncthreads();
+  }
   const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + share * width + (int64_t)rank * cells * V;

@@ -11,7 +11,7 @@ namespace rms_cuda {
 
 /* The parts of a block's shared memory, in bytes from its start. */
 struct BackwardShared {
-  int ring, gain, deep, chunk, mail, barrier, odd, total;
+  int ring, gain, deep, chunk, mail, barrier, odd, any_odd, total;
 };
 template <int NV, int V, bool LAYER, bool DBIAS, int PANELS>
 __host__ __device__ constexpr BackwardShared backward_shared(int threads, int team, int stages, int streams,
@@ -25,7 +25,8 @@ __host__ __device__ constexpr BackwardShared backward_shared(int threads, int te
   s.mail = s.chunk + teams * 2 * sums * PANELS * 32 * 4;
   s.barrier = s.mail + (cluster > 1 ? 2 * sums * PANELS * MAX_CLUSTER * 4 : 0);
   s.odd = s.barrier + (teams * stages + 2) * 8;
-  s.total = s.odd + teams * DEEP * 4;
+  s.any_odd = s.odd + teams * DEEP * 4;
+  s.total = s.any_odd + 4;
   return s;
 }
 

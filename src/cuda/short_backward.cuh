@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
     short_backward_kernel(const __grid_constant__ LeanBackward p) {
   constexpr int V = vector_of<T>, Q = V / 4;
   __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * SHORT_THREADS];
-  __shared__ unsigned odd[SHORT_THREADS / 32][DEEP]; /* turns of a warp with rows that are not calm: they come last */
+  /* turns of a warp with rows that are not calm, which come last; behind them: whether there are any */
+  __shared__ unsigned odd[SHORT_THREADS / 32][DEEP + 1];
   const int first = (int)threadIdx.x & (p.team - 1), teams = SHORT_THREADS / p.team;
   const int64_t stride = (int64_t)p.shares * teams;
   float4 *deep = cells + threadIdx.x;
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
   __shared__ float4 shared_gain[MORE ? Q * 32 : 1];
   Gains<T, MORE> gains;
   gains.cells = shared_gain + first;
-  if (threadIdx.x % 32 < DEEP) odd[threadIdx.x / 32][threadIdx.x % 32] = 0;
+  if (threadIdx.x % 32 <= DEEP) odd[threadIdx.x / 32][threadIdx.x % 32] = 0;
   __syncwarp();
   int64_t row = (int64_t)blockIdx.x * teams + threadIdx.x / (unsigned)p.team;
   if (first < p.vectors) {
@@ -304,7 +305,8 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
         store_dx<MORE>(p, u, now.x[0], row_at<MORE>(p.dx, at) + first * 16, row_at<MORE>(p.copy, at) + first * 16);
       }
     } else if (threadIdx.x % 32 == 0) {
-      odd[threadIdx.x / 32][turn / 32] |= 1u << turn % 32;
+      odd[threadIdx.x / 32][turn / FLAT] |= 1u << turn % FLAT;
+      odd[threadIdx.x / 32][DEEP] = 1;
     }
     if (turn % FLAT == FLAT - 1) {
       dweight.flush(deep, SHORT_THREADS, turn >= FLAT);
@@ -316,7 +318,8 @@ __global__ void __launch_bounds__(SHORT_THREADS, short_backward_blocks<LAYER, MO
     if (DBIAS) dbias.flush(deep + Q * SHORT_THREADS, SHORT_THREADS, turns > FLAT);
   }
   __syncwarp();
-  scaled_turns<T, LAYER, DBIAS, MORE>(p, odd[threadIdx.x / 32], deep, ring);
+  if (__builtin_expect(odd[threadIdx.x / 32][DEEP] != 0, 0))
+    scaled_turns<T, LAYER, DBIAS, MORE>(p, odd[threadIdx.x / 32], deep, ring);
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + blockIdx.x * width;
   if (p.want_dweight) {
