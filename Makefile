@@ -27,7 +27,7 @@ whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help run test setup-all test-all install amalgamation data format clean
+.PHONY: all help run test setup-all test-all test-python install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -55,6 +55,9 @@ setup-all: # first: tests that find their tools are not skipped
 test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
 	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
+
+test-python: test ## the Python package with torch, transformers and JAX, in environments of several GB
+	@scripts/test.sh "$(BUILD)" $(JOBS) large
 
 # Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.
 install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built

@@ -25,7 +25,7 @@ ISAS = [
     ("avx512", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
     ("neon", "RMS_WITH_NEON", None),
 ]
-ARCHITECTURE = {"immintrin.h": "__x86_64__", "cpuid.h": "__x86_64__", "arm_neon.h": "__aarch64__"}
+ARCHITECTURE = {"emmintrin.h": "__x86_64__", "immintrin.h": "__x86_64__", "cpuid.h": "__x86_64__", "arm_neon.h": "__aarch64__"}
 
 HEAD = """\
 /* SPDX-License-Identifier: MIT
@@ -37,11 +37,11 @@ HEAD = """\
  * All instruction sets of x86-64 and aarch64 are in it, chosen at run time, with the same bits as the library's. gcc on
  * Windows gets the portable code alone: its AVX code expects more alignment of the stack than Windows gives. */
 
-/* The bits depend on this: no contraction that the source does not write. */
+/* No contraction that the source does not write: the bits depend on it. No errno around sqrt. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("fp-contract=off", "no-math-errno")
 #else
 #error "rmsnorm: gcc or clang is needed"
 #endif

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test.sh BUILD JOBS first|rest: runs the tests of the build folder that `make test` has, or those that `make test-all` adds;
-# the last line counts them, with `rest` together with the first ones. Details: BUILD/tests-first.xml, BUILD/tests-rest.xml.
+# test.sh BUILD JOBS first|rest|large: runs the tests of the build folder that `make test` has, those that `make test-all`
+# adds, or those of `make test-python`; the last line counts them, with `rest` and `large` together with the ones before.
+# Details: BUILD/tests-first.xml, BUILD/tests-rest.xml, BUILD/tests-large.xml.
 # RMSNORM_STRICT=on: a skipped test is a failure, but for those that need a GPU or its compiler.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build have their own
@@ -10,7 +11,8 @@ unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build 
 build=$1
 jobs=$2
 part=$3
-rest='variant|mutation|browser|cuda|long' # labels
+rest='variant|mutation|browser|cuda' # labels
+large='long'                           # torch, transformers, JAX: gigabytes to install
 report=$build/tests-$part.xml
 
 # Tests run beside each other, so each build inside a test gets one core; those builds share what was compiled before.
@@ -21,7 +23,10 @@ fi
 
 if [ "$part" = first ]; then
   rm -f "$build"/tests-*.xml
-  set -- -LE "$rest"
+  set -- -LE "$rest|$large"
+elif [ "$part" = large ]; then
+  rm -f "$report"
+  set -- -L "$large"
 else
   rm -f "$report"
   set -- -L "$rest"

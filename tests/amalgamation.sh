@@ -3,6 +3,7 @@
 # The library in one file has the bits of the library. usage: amalgamation.sh WAY SOURCE BUILD
 #   gcc      cc -c rmsnorm.c, as it is        gcc-O2   optimised, for a shared library: its symbols too
 #   clang    the same with clang              aarch64  cross compiled and optimised, run by qemu-aarch64
+#   mingw64  for Windows, portable code alone, run by wine
 # Exit status 77: a tool is missing.
 # shellcheck disable=SC2086 # lists of options are meant to split
 set -eu
@@ -37,10 +38,17 @@ aarch64)
   cc=aarch64-linux-gnu-gcc run="qemu-aarch64 -L /usr/aarch64-linux-gnu"
   $cc -O2 -c rmsnorm.c
   ;;
+mingw64)
+  need x86_64-w64-mingw32-gcc
+  cc="x86_64-w64-mingw32-gcc -static" run=wine
+  export WINEPREFIX="$work/wine" WINEDEBUG=-all
+  $cc -c rmsnorm.c
+  wine cmd /c exit > log 2>&1 || { echo "skipped: compiled, but not run: wine does not work here"; exit 77; }
+  ;;
 *) echo "unknown way: $way" >&2; exit 2 ;;
 esac
 # The same tests that the library passes, with its own flags for what they compute.
 t=$source/tests
 $cc -O1 -std=c11 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -I. -I"$t" "$t/harness.c" "$t/call.c" "$t/data.c" "$t/run.c" \
-  "$t/golden/digests.c" rmsnorm.o -lm -pthread -o digests
-$run ./digests "$t/golden/digests.txt"
+  "$t/golden/digests.c" rmsnorm.o -lm -pthread -o digests.exe
+$run ./digests.exe "$t/golden/digests.txt"

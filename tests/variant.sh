@@ -86,7 +86,7 @@ v3)
   for flag in avx2 fma bmi2 movbe; do
     grep -qw $flag /proc/cpuinfo || { echo "skipped: this CPU is older than x86-64-v3"; exit 77; }
   done
-  configure_and_build quick_tests -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-march=x86-64-v3 -DRMSNORM_WERROR=ON
+  configure_and_build quick_tests -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-march=x86-64-v3
   run_tests -L quick
   ;;
 aarch64)

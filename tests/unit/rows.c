@@ -247,6 +247,55 @@ static void sums_of_ones(void) {
     T_EQ_F64(i - 0.5, (double)x[i]);
 }
 
+/* dbias of one column; dy is zero but for the given rows. */
+static uint32_t column_sum(rms_dtype type, int rows, int count, const int *at, const uint32_t *bits) {
+  enum { MOST = 96 };
+  static _Alignas(64) unsigned char workspace[1 << 16];
+  static union {
+    uint16_t narrow[MOST];
+    uint32_t wide[MOST];
+  } x, dy;
+  uint32_t dbias = 0;
+  rms_spec spec = {.cols = 1, .eps = 1e-5};
+  rms_backward_args args = {.outer = rows, .dy = {.data = &dy}, .x = {&x, (int32_t)type}, .dbias = &dbias};
+  memset(&x, 0, sizeof x);
+  memset(&dy, 0, sizeof dy);
+  for (int i = 0; i < count; i++)
+    if (type == RMS_F32)
+      dy.wide[at[i]] = bits[i];
+    else
+      dy.narrow[at[i]] = (uint16_t)bits[i];
+  args.workspace = workspace;
+  args.workspace_bytes = sizeof workspace;
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  return type == RMS_F32 ? dbias : dbias & 0xffff;
+}
+
+/* 1 + 2^-8 + 2^-40 in bf16 is 1 + 2^-7: rounded to f32 first, it would be the middle between that and 1. */
+static void sums_rounded_once(void) {
+  static const int at[] = {0, 1, 64};
+  static const uint32_t bits[] = {0x3f80, 0x3b80, 0x2b80};
+  T_EQ_INT(0x3f81, column_sum(RMS_BF16, 96, 3, at, bits));
+}
+
+/* 64 rows are two chunks of 32: 1 + 2^-24 + 2^-24 within the first is 1 in f32. Cut elsewhere it would be more. */
+static void sums_cut_by_the_shape(void) {
+  static const int at[] = {0, 30, 31};
+  static const uint32_t bits[] = {0x3f800000, 0x33800000, 0x33800000};
+  T_EQ_INT(0x3f800000, column_sum(RMS_F32, 64, 3, at, bits));
+}
+
+/* Products u*x that vanish are no sign that dy is zero: half of each gradient is their share. */
+static void products_below_the_range(void) {
+  const float x[2] = {0x1p-20f, 0x1p-20f}, dy[2] = {0x1p-140f, 0};
+  float dx[2] = {7, 7};
+  rms_spec spec = {.cols = 2};
+  rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {x, RMS_F32}, .dx = {.data = dx}};
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  T_EQ_F64(0x1p-121, (double)dx[0]);
+  T_EQ_F64(-0x1p-121, (double)dx[1]);
+}
+
 /* dx is finite where the mathematics says so, whatever the sizes of x, dy and eps: against doubles, in which nothing of
  * this leaves the range. The tolerance is far above the bound of a row this short and far below a lost term. */
 static void gradients_at_the_ends(void) {
@@ -291,6 +340,9 @@ int main(int argc, char **argv) {
                                  {"spoiled_weight", spoiled_weight},
                                  {"sum_in_f32", sum_in_f32},
                                  {"sums_of_ones", sums_of_ones},
+                                 {"products_below_the_range", products_below_the_range},
+                                 {"sums_rounded_once", sums_rounded_once},
+                                 {"sums_cut_by_the_shape", sums_cut_by_the_shape},
                                  {"gradients_at_the_ends", gradients_at_the_ends}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The library's own fma, for systems whose C library rounds twice, against the one of a C library that does not. */
-#include "../../src/cpu/fma.h"
+#include "../../src/cpu/exact.h"
 #include "harness.h"
 
 static void same_f64(double a, double b, double c) {

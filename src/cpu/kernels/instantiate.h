@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include "../exact.h"
 #include "../kernels.h"
 #include "cursor.h"
 #include "power.h"

@@ -51,7 +51,7 @@
 #define R_MOST    0x1p250
 #define SUM_LEAST 0x1p-500
 #define SUM_MOST  0x1p500
-#define SQRT(a)   sqrt(a)
+#define SQRT(a)   rms_sqrt(a)
 #define ABS(a)    fabs(a)
 #else
 #define V(op)     vf_##op

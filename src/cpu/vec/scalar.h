@@ -10,7 +10,7 @@
 #include <string.h>
 #include "../../../include/rmsnorm.h"
 #include "../convert.h"
-#include "../fma.h"
+#include "../exact.h"
 
 /* Real functions: unrolled into every kernel they would make a megabyte of code. */
 #define VEC_CALL __attribute__((noinline, unused))

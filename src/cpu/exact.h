@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * a*b + c with one rounding, to nearest even. C libraries do that, but mingw-w64's rounds twice: there it is computed
- * here. */
-#ifndef RMS_CPU_FMA_H
-#define RMS_CPU_FMA_H
+ * a*b + c and the square root with one rounding, to nearest even. C libraries do that, but mingw-w64's rounds twice,
+ * once in the format of x87: there both are computed here. */
+#ifndef RMS_CPU_EXACT_H
+#define RMS_CPU_EXACT_H
 
 #include <math.h>
 #include "convert.h"
@@ -86,6 +86,16 @@ static inline double rms_soft_fma(double a, double b, double c) {
 #else
 #define rms_fma  fma
 #define rms_fmaf fmaf
+#endif
+
+/* In f32 a second rounding, of far more digits than two numbers need, does no harm. */
+#if defined(_WIN32) && defined(__x86_64__)
+#include <emmintrin.h>
+static inline double rms_sqrt(double a) {
+  return _mm_cvtsd_f64(_mm_sqrt_pd(_mm_set1_pd(a)));
+}
+#else
+#define rms_sqrt sqrt
 #endif
 
 #endif
