@@ -9,10 +9,11 @@
 
 /* 16: as 0, and _Float16, which is not used here, in its own type too. */
 #if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error "rmsnorm: float and double must be computed as such (FLT_EVAL_METHOD 0); on 32-bit x86 that takes -msse2 -mfpmath=sse"
+#error                                                                                                                 \
+    "rmsnorm: float and double must be computed as such (FLT_EVAL_METHOD 0); on 32-bit x86 that takes -msse2 -mfpmath=sse"
 #endif
 
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) ||                              \
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) ||                               \
     (defined(__GCC_IEC_559) && __GCC_IEC_559 == 0)
 #error "rmsnorm: compile without -ffast-math, -Ofast, -funsafe-math-optimizations, -ffinite-math-only and their parts"
 #endif
