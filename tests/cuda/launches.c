@@ -86,8 +86,8 @@ static void test_code(void) {
     fake_device(cases[i].capability, cases[i].code, cases[i].binary);
     expect(forward() == RMS_OK && backward(0) == RMS_OK && backward(2) == RMS_OK, "calls on a device");
     expect((hopper_launches() > 0) == cases[i].hopper, "clusters and early starts");
-    expect((launched("lean_backward_kernel") + launched("short_backward_kernel") > 0) == cases[i].hopper,
-           "lean kernels");
+    expect(launched("backward_block_kernel") + launched("backward_warp_kernel") > 0 && launched("general_") == 1,
+           "the kernels of aligned rows, and a general one for dx of the second half");
   }
   fake_device(90, 90, 90);
   fake.id = 3;
@@ -107,7 +107,7 @@ static void test_halves(void) {
   expect(strcmp(fake.launch[1].kernel, whole.kernel) == 0 && fake.launch[1].blocks == whole.blocks &&
              fake.launch[1].threads == whole.threads,
          "then the column sums");
-  expect(strstr(fake.launch[2].kernel, "plain_rows_kernel") != NULL, "then dx");
+  expect(strstr(fake.launch[2].kernel, "backward_general_rows_kernel") != NULL, "then dx");
   expect(strcmp(fake.launch[3].kernel, finish.kernel) == 0 && fake.launch[3].blocks == finish.blocks, "then the end");
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Column sums of the lean backward kernels. */
-#ifndef RMS_CUDA_LEAN_SUMS_CUH
-#define RMS_CUDA_LEAN_SUMS_CUH
+ * Column sums of the backward of aligned rows: dweight and dbias. They are summed over FLAT rows in registers, then
+ * over at most DEEP such sums in shared memory, all in f32: no chain is longer than 64. */
+#ifndef RMS_CUDA_COLUMNS_CUH
+#define RMS_CUDA_COLUMNS_CUH
 
-#include "lean.cuh"
+#include "sum.cuh"
 
 namespace rms_cuda {
 
@@ -36,7 +37,7 @@ template <int NV, int V> struct ColumnSums {
   }
 };
 
-/* The same in shared memory, of rows that are not calm: cells of a thread, `pitch` apart. */
+/* The same in shared memory, of rows out of range: cells of a thread, `pitch` apart. */
 template <int NV, int V> struct ColumnCells {
   float4 *cells;
   int pitch;
@@ -72,7 +73,7 @@ template <int NV, int V> struct ColumnCells {
   }
 };
 
-/* Adds the teams of a block, whose cells are at all[.. + group*team + t], and writes the sums of `own` vectors. */
+/* Adds the teams of a block, whose cells are at all[.. + which*team + t], and writes the sums of `own` vectors. */
 template <int NV, int Q>
 __device__ __forceinline__ void write_columns(float *to, const float4 *all, int team, int teams, int own) {
   for (int at = (int)threadIdx.x; at < own * Q; at += (int)blockDim.x) {

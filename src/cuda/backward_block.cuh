@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward of aligned rows within a block, or across a cluster of them: persistent blocks whose teams walk the rows of
+ * one slice, which come through a ring of stages that is filled ahead. Template parameters as in backward_steps.cuh.
+ * LAYER: LayerNorm, or dbias with options. CLUSTER: a row is shared by the blocks of a cluster, one team each. */
+#ifndef RMS_CUDA_BACKWARD_BLOCK_CUH
+#define RMS_CUDA_BACKWARD_BLOCK_CUH
+
+#include "backward_scaled.cuh"
+#include "start.cuh"
+#include "team_sums.cuh"
+
+namespace rms_cuda {
+
+/* ---- a block ---- */
+
+/* Its shared memory, and which part of which rows a thread of it has. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct BackwardBlock {
+  static constexpr int NV = BACKWARD_VECTORS, V = vector_of<T>, Q = V / 4, SUMS = LAYER ? 2 : 1;
+  static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
+  static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
+  static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
+  using Sums = TeamSums<NV, SUMS, 1, CLUSTER>;
+  using S = sum_of<T, FORM>;
+
+  int team, cells, teams, stages, stage_bytes;
+  int which, t;           /* which team of the block, and which thread of it                  */
+  int rank, share, slice; /* which block of the cluster; which cluster (block) of which slice */
+  int first;              /* vector of a row                                                  */
+  int own;                /* vectors of a row that this block has                             */
+  int mine, stride;       /* this team's rows: every `stride`-th from `mine`                  */
+  BackwardShared where;
+
+  __device__ __forceinline__ explicit BackwardBlock(const BackwardJob &p) {
+    const int added = options && p.added.data ? wide : 0;
+    team = CLUSTER ? (int)BACKWARD_TEAM : p.team, teams = CLUSTER ? 1 : (int)blockDim.x / team;
+    cells = team * NV, stages = p.stages, stage_bytes = cells * 16 * (wide + 1 + added);
+    which = CLUSTER ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - which * team;
+    rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
+    share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x, slice = 0;
+    if (options) slice = share / p.shares, share -= slice * p.shares;
+    first = rank * cells + t;
+    own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells;
+    mine = share * teams + which, stride = p.shares * teams;
+    where = backward_shared(V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
+                            CLUSTER ? p.cluster : 1);
+  }
+  __device__ __forceinline__ uint64_t *barriers(char *shared) const {
+    return reinterpret_cast<uint64_t *>(shared + where.barrier);
+  }
+  __device__ __forceinline__ uint64_t *full(char *shared) const { return barriers(shared) + which * stages; }
+  __device__ __forceinline__ float *chunks(char *shared) const {
+    return reinterpret_cast<float *>(shared + where.chunk);
+  }
+  __device__ __forceinline__ float4 *gain(char *shared) const {
+    return reinterpret_cast<float4 *>(shared + where.gain) + t;
+  }
+  /* Sums of columns, of this thread. Worked out anew where they are needed: they are not worth a register. */
+  __device__ __forceinline__ float4 *column_cells(char *shared, int offset, int plane) const {
+    unsigned thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return reinterpret_cast<float4 *>(shared + offset) + plane * NV * Q * (int)blockDim.x + thread;
+  }
+  /* Rounds of this team that are out of range, FLAT to a word, and whether there are any in the block. */
+  __device__ __forceinline__ unsigned *noted(char *shared) const {
+    return reinterpret_cast<unsigned *>(shared + where.noted) + which * DEEP;
+  }
+  __device__ __forceinline__ unsigned *any_noted(char *shared) const {
+    return reinterpret_cast<unsigned *>(shared + where.any_noted);
+  }
+  __device__ __forceinline__ char *ring(char *shared) const {
+    return shared + where.ring + which * stages * stage_bytes;
+  }
+  /* Sums over the team's rows, from a phase and parity on. */
+  __device__ __forceinline__ Sums sums(const BackwardJob &p, char *shared, int phase, int parity) const {
+    return {chunks(shared) + which * (2 * SUMS * 32),
+            reinterpret_cast<float *>(shared + where.mail),
+            barriers(shared) + teams * stages,
+            place_of_lane<SUMS, 1, NV>(t / 32, team / 32),
+            which,
+            team,
+            p.cluster,
+            rank,
+            phase,
+            parity};
+  }
+
+  /* ---- the ring ---- */
+
+  /* Asks for copies, not of the first warp, which sends the sums to the other blocks. */
+  __device__ __forceinline__ bool issues() const { return t == team - 32; }
+  __device__ __forceinline__ int x_bytes(const BackwardJob &p) const { return f32 && p.x_is_f32 ? 16 * wide : 16; }
+  __device__ __forceinline__ int added_bytes(const BackwardJob &p) const {
+    return f32 && p.added_is_f32 ? 16 * wide : 16;
+  }
+  __device__ __forceinline__ RowPlace place(const BackwardJob &p, int round) const {
+    return place_in_slice<FORM>(p, mine + (int64_t)round * stride, slice);
+  }
+  /* A stage: x, dy, and what is added. */
+  __device__ __forceinline__ void request(const BackwardJob &p, char *shared, int round, int stage) const {
+    const RowPlace row = place(p, round);
+    char *to = ring(shared) + stage * stage_bytes;
+    const int64_t skip = rank * cells; /* vectors, to this block's part */
+    const char *x = row_at<options>(p.x, row) + skip * x_bytes(p), *dy = row_at<options>(p.dy, row) + skip * 16,
+               *added = options && p.added.data ? row_at<options>(p.added, row) + skip * added_bytes(p) : nullptr;
+    char *dy_to = to + cells * 16 * wide, *added_to = dy_to + cells * 16;
+#if __CUDA_ARCH__ >= 900
+    uint64_t *barrier = full(shared) + stage;
+    expect_bytes(barrier, own * (x_bytes(p) + 16 + (added ? added_bytes(p) : 0)));
+    copy_bulk<false>(to, x, own * x_bytes(p), barrier);
+    copy_bulk<false>(dy_to, dy, own * 16, barrier);
+    if (added) copy_bulk<false>(added_to, added, own * added_bytes(p), barrier);
+#else
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      const int v = t + i * team;
+      if (v >= own) continue;
+      for (int at = 0; at < x_bytes(p); at += 16)
+        copy_ahead(to + v * x_bytes(p) + at, x + v * x_bytes(p) + at, 16);
+      copy_ahead(dy_to + v * 16, dy + v * 16, 16);
+      if (added)
+        for (int at = 0; at < added_bytes(p); at += 16)
+          copy_ahead(added_to + v * added_bytes(p) + at, added + v * added_bytes(p) + at, 16);
+    }
+#endif
+  }
+  /* All threads of the team call it, once a round; wanted: there is such a round. */
+  __device__ __forceinline__ void fill(const BackwardJob &p, char *shared, int round, int stage, bool wanted) const {
+#if __CUDA_ARCH__ >= 900
+    if (issues() && wanted) request(p, shared, round, stage);
+#else
+    if (wanted) request(p, shared, round, stage);
+    end_of_copies();
+#endif
+  }
+  __device__ __forceinline__ void wait(char *shared, int stage, int turn) const {
+#if __CUDA_ARCH__ >= 900
+    wait_for_copies(full(shared) + stage, turn);
+#else
+    (void)shared, (void)stage, (void)turn;
+    wait_for_stage(stages);
+#endif
+  }
+  /* Vector i of this thread of a stream of a stage. */
+  __device__ __forceinline__ void take(Packed<S, V> &v, const char *stream, int i, bool is_f32) const {
+    if constexpr (!f32) {
+      (void)is_f32;
+      take_cell(v, reinterpret_cast<const uint4 *>(stream) + t + i * team);
+    } else if (is_f32) {
+      take_cell(v, reinterpret_cast<const uint4 *>(stream) + (t + i * team) * wide, 1);
+    } else {
+      Packed<T, V> narrow;
+      float f[V];
+      take_cell(narrow, reinterpret_cast<const uint4 *>(stream) + t + i * team);
+      unpack(narrow, f);
+      pack(v, f);
+    }
+  }
+
+  /* ---- start and end ---- */
+
+  /* Barriers, and zeros where no copy and no sum will write. */
+  __device__ __forceinline__ void start(const BackwardJob &p, char *shared) const {
+    if (threadIdx.x == 0) start_barriers(barriers(shared), teams * stages + 2);
+    for (int i = (int)threadIdx.x; i < teams * 2 * SUMS * 32; i += (int)blockDim.x)
+      chunks(shared)[i] = 0;
+    for (int i = (int)threadIdx.x; i < teams * DEEP + 1; i += (int)blockDim.x) /* and any_noted behind them */
+      reinterpret_cast<unsigned *>(shared + where.noted)[i] = 0;
+    auto clear_cells = [&](char *from, char *end) {
+      for (char *at = from + t * 16; at < end; at += team * 16)
+        *reinterpret_cast<uint4 *>(at) = make_uint4(0, 0, 0, 0);
+    };
+    for (int i = 0; own < cells && i < stages; i++) {
+      char *x = ring(shared) + i * stage_bytes, *dy = x + cells * 16 * wide, *added = dy + cells * 16;
+      clear_cells(x + own * x_bytes(p), dy);
+      clear_cells(dy + own * 16, added);
+      if (options && p.added.data) clear_cells(added + own * added_bytes(p), x + stage_bytes);
+    }
+    __syncthreads();
+  }
+  /* Brings the first rows to L2. */
+  __device__ __forceinline__ void prefetch(const BackwardJob &p, int rounds) const {
+#pragma unroll 1
+    for (int i = 0; i < p.ahead && i < rounds; i++) {
+      const RowPlace row = place(p, i);
+      prefetch_bulk(row_at<options>(p.x, row) + (int64_t)(rank * cells) * x_bytes(p), own * x_bytes(p));
+      prefetch_bulk(row_at<options>(p.dy, row) + (int64_t)(rank * cells) * 16, own * 16);
+    }
+  }
+  /* Weight and offset of the slice, by the first team. */
+  __device__ __forceinline__ void set_gain(const BackwardJob &p, char *shared) const {
+    if (which != 0) return;
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float g[V];
+      load_gain<T, FORM>(p, slice, first + i * team, g);
+#pragma unroll
+      for (int c = 0; c < Q; c++)
+        gain(shared)[c * cells + i * team] = make_float4(g[4 * c], g[4 * c + 1], g[4 * c + 2], g[4 * c + 3]);
+    }
+  }
+  /* The column sums of the block. */
+  __device__ __forceinline__ void write_partial(const BackwardJob &p, char *shared) const {
+    const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
+    const int64_t width = (int64_t)p.vectors * V;
+    float *to = p.partial + ((int64_t)slice * p.shares + share) * width + (int64_t)rank * cells * V;
+    if (p.want_dweight) {
+      write_columns<NV, Q>(to, all, team, teams, own);
+      to += (options ? p.slices : 1) * p.shares * width;
+    }
+    if (DBIAS && p.want_dbias) write_columns<NV, Q>(to, all + NV * Q * (int)blockDim.x, team, teams, own);
+  }
+};
+
+/* ---- rows out of range ---- */
+
+/* Sums over a row of a team, for the range guard. */
+template <class Block> struct GuardSums {
+  typename Block::Sums &sums;
+  const float4 *gains;
+  int plane; /* from one float4 of a vector's gains to the next */
+
+  __device__ __forceinline__ void gain(int i, float (&g)[Block::V]) const {
+#pragma unroll
+    for (int c = 0; c < Block::Q; c++) {
+      const float4 four = gains[i * sums.team + c * plane];
+      g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
+    }
+  }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[Block::SUMS * Block::NV];
+#pragma unroll
+    for (int i = 0; i < Block::NV; i++) {
+      v[i] = of_vector(i);
+      asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+    }
+#pragma unroll
+    for (int i = Block::NV; i < Block::SUMS * Block::NV; i++)
+      v[i] = 0;
+    return sums.template of<Op>(v).x;
+  }
+};
+
+/* One row of a team; none where row is negative. Every team of a block goes through the same barriers, whether it has a
+ * row or not. */
+template <class T, bool LAYER, bool DBIAS, Form FORM, class Block, class Cells>
+__device__ __forceinline__ void scaled_row(const BackwardJob &p, const Block &block, GuardSums<Block> &sums,
+                                           int64_t row, Cells cells) {
+  const bool active = row >= 0;
+  const Norm<float> norm = norm_of<LAYER, FORM>(p);
+  const int64_t known = active ? row : 0;
+  RowInMemory<T, FORM, GuardSums<Block>> at = {p,           sums,           place_in_slice<FORM>(p, known, block.slice),
+                                               block.first, sums.sums.team, active};
+  const RowFactors<float> f =
+      scaled_factors<T>(norm, at, p.stats ? p.stats + index_of_row<FORM>(p, known, block.slice) : nullptr);
+  if (!active) return;
+#pragma unroll 1
+  for (int i = 0; i < Block::NV; i++)
+    finish_scaled<T, DBIAS, FORM>(p, norm, at, i, f, cells);
+}
+
+/* The rows of a block that are out of range, FLAT rounds after FLAT rounds, the teams in step. A function of its own,
+ * so that the loop over the other rows has the registers for itself. phase, parity: where the sums over rows are. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
+__device__ __noinline__ void scaled_rows(const BackwardJob &p, int phase, int parity) {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  extern __shared__ __align__(128) char shared[];
+  const Block block(p);
+  const int threads = (int)blockDim.x, rounds = rounds_from(p, block.share * block.teams, block.stride);
+  const unsigned *noted = reinterpret_cast<const unsigned *>(shared + block.where.noted);
+  typename Block::Sums team_sums = block.sums(p, shared, phase, parity);
+  GuardSums<Block> sums = {team_sums, block.gain(shared), block.cells};
+  /* column sums lie where the ring was: all its copies have arrived */
+  static_assert(Block::Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
+  auto cells = [&](int plane) -> ColumnCells<Block::NV, Block::V> {
+    return {block.column_cells(shared, block.where.ring, plane), threads};
+  };
+#pragma unroll 1
+  for (int flat = 0; flat * FLAT < rounds; flat++) {
+    int steps = 0;
+    for (int g = 0; g < block.teams; g++)
+      steps = max(steps, __popc(noted[g * DEEP + flat]));
+    if (steps == 0) continue;
+    unsigned left = noted[block.which * DEEP + flat];
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).clear();
+#pragma unroll 1
+    for (; steps > 0; steps--, left &= left - 1)
+      scaled_row<T, LAYER, DBIAS, FORM>(
+          p, block, sums,
+          left != 0 ? block.mine + (int64_t)(flat * FLAT + __ffs((int)left) - 1) * block.stride : (int64_t)-1, cells);
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).flush(block.column_cells(shared, block.where.deep, plane), true);
+  }
+}
+
+/* ---- rows in range ---- */
+
+/* A row of a team, in registers: h, u and dy between the two passes over it, or x and dy, packed, to make room. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowInRegisters {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  using S = sum_of<T, FORM>;
+  static constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
+  static constexpr bool options = Block::options;
+  static constexpr bool h_again = FORM != Form::COMMON, u_again = h_again || DBIAS; /* computed twice */
+  const BackwardJob &p;
+  const Block &block;
+  typename Block::Sums &sums;
+  const float4 *gain;
+  Packed<S, V> x[NV], added[NV];
+  Packed<T, V> dy[NV], rounded[NV]; /* rounded: u of 16-bit types, which is kept */
+  float h[NV][V], u[NV][V];
+
+  __device__ __forceinline__ unsigned mask(int i) const {
+    return counted_mask<T, FORM>(p, block.first + i * block.team);
+  }
+  __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { unpack(x[i], f); }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[SUMS * NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      v[i] = of_vector(i);
+      if (SUMS == 2) v[NV * (SUMS - 1) + i] = 0;
+    }
+    keep_packed(x);
+    return sums.template of<Op>(v).x;
+  }
+  /* What is added stays in its stage where registers are short. */
+  static constexpr bool adds_late = FORM == Form::F32_SUM;
+  __device__ __forceinline__ void take_added(const char *stage) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      block.take(added[i], stage + block.cells * 16 * (Block::wide + 1), i, p.added_is_f32);
+  }
+  __device__ __forceinline__ void take(const char *stage) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      block.take(x[i], stage, i, p.x_is_f32);
+      take_cell(dy[i],
+                reinterpret_cast<const uint4 *>(stage + block.cells * 16 * Block::wide) + block.t + i * block.team);
+    }
+    if (options && !adds_late && p.added.data) take_added(stage);
+  }
+  /* h and u, and the sums of u*h and u. */
+  __device__ __forceinline__ void sum_up(float r, float mean, float (&v)[SUMS * NV]) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float a = 0, b = 0;
+      unpack(x[i], h[i]);
+      unpack(dy[i], u[i]);
+      normalise<LAYER>(h[i], r, mean);
+      weigh<T, FORM == Form::ROUNDED ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
+      if (FORM == Form::ROUNDED) {
+        pack(rounded[i], u[i]);
+        unpack(rounded[i], u[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        a = fused(u[i][j], h[i][j], a);
+        if (LAYER) b += u[i][j];
+      }
+      v[i] = a;
+      if (LAYER) v[NV * (SUMS - 1) + i] = b;
+    }
+    if (h_again) keep_packed(x);
+    if (FORM == Form::ROUNDED) keep_packed(rounded);
+    keep_packed(dy);
+  }
+  /* dx, and what the row adds to the column sums. */
+  __device__ __forceinline__ void finish(const RowPlace &at, float r, float mean, float c1, float c2,
+                                         ColumnSums<NV, V> &dweight, ColumnSums<NV, V> &dbias) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      const int vector = block.first + i * block.team;
+      float d[V];
+      unpack(dy[i], d);
+      if (h_again) {
+        unpack(x[i], h[i]);
+        normalise<LAYER>(h[i], r, mean);
+      }
+      if (u_again) {
+        unpack(FORM == Form::ROUNDED ? rounded[i] : dy[i], u[i]);
+        if (FORM != Form::ROUNDED) weigh<T, FORM>(p, u[i], gain + i * block.team, block.cells);
+      }
+      add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
+      if (DBIAS) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          dbias.sum[i][j] += d[j];
+      }
+      finish_dx<LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
+      if (vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], at, vector);
+      if (u_again) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+    }
+  }
+};
+
+/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once: here it
+ * does not know that they do. */
+__device__ __forceinline__ unsigned always_zero() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread >= blockDim.x ? 1 : 0;
+}
+
+/* The saved statistic of a row. */
+template <bool LAYER, Form FORM> struct Saved {
+  float r, mean;
+
+  __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
+    const int64_t index = index_of_row<FORM>(p, row, slice) + always_zero();
+    r = p.rstd[index];
+    if (LAYER) mean = is_layer<LAYER, FORM>(p) ? p.mean[index] : 0.0f;
+  }
+};
+
+/* ---- the kernel ---- */
+
+/* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. At 96 a
+ * block of finish_kernel fits beside it, in code that has early starts. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool has_early_starts = false;
+#else
+constexpr bool has_early_starts = true;
+#endif
+template <bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
+constexpr int backward_threads =
+    !has_early_starts || FORM == Form::F32_SUM || (LAYER && (FORM != Form::COMMON || (CLUSTER && !DBIAS)))
+        ? (int)BACKWARD_TEAM
+        : (int)BACKWARD_THREADS;
+
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
+__global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, FORM>, 1)
+    backward_block_kernel(const __grid_constant__ BackwardJob p) {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
+  extern __shared__ __align__(128) char shared[];
+  const Block block(p);
+  const int stages = block.stages, stage_bytes = block.stage_bytes;
+  const int rounds = rounds_from(p, block.mine, block.stride);
+  const int most_rounds = rounds_from(p, block.share * block.teams, block.stride); /* of the block's first team */
+  typename Block::Sums sums = block.sums(p, shared, 0, 0);
+  block.start(p, shared);
+  if (CLUSTER) cluster_arrive();
+  if (block.issues()) block.prefetch(p, rounds);
+  wait_for_previous();
+  let_next_start();
+#pragma unroll 1
+  for (int i = 0; i < stages; i++)
+    block.fill(p, shared, i, i, i < rounds);
+  block.set_gain(p, shared);
+  __syncthreads();
+  if (CLUSTER) cluster_wait();
+
+  using Row = RowInRegisters<T, LAYER, DBIAS, CLUSTER, FORM>;
+  const bool saved = has_saved<FORM>(p), layer = is_layer<LAYER, FORM>(p);
+  const bool adds_late = Row::adds_late && p.added.data, late = adds_late || (!LAYER && p.late);
+  Saved<LAYER, FORM> next = {0, 0};
+  if (saved && rounds > 0) next.load(p, block.mine, block.slice);
+  ColumnSums<NV, V> dweight, dbias;
+  dweight.clear();
+  if (DBIAS) dbias.clear();
+  auto flush = [&](bool add) {
+    dweight.flush(block.column_cells(shared, block.where.deep, 0), (int)blockDim.x, add);
+    if (DBIAS) dbias.flush(block.column_cells(shared, block.where.deep, 1), (int)blockDim.x, add);
+  };
+  int stage = 0, turn = 0;
+  int64_t at = block.mine;
+#pragma unroll 1
+  for (int round = 0; round < rounds; round++) {
+    Statistic<float> st = {0, next.mean, 0, next.r, 1};
+    const RowPlace place = place_in_slice<FORM>(p, at, block.slice);
+    at += block.stride;
+    if (saved && round + 1 < rounds) next.load(p, at, block.slice);
+    block.wait(shared, stage, turn);
+    Row row = {p, block, sums, block.gain(shared)};
+    const char *from = block.ring(shared) + stage * stage_bytes;
+    row.take(from);
+    if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
+    float v[SUMS * NV];
+    row.sum_up(st.r, st.mean, v);
+    sums.template publish<Add>(v);
+    if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
+    const float2 sum = sums.template collect<Add>();
+    if (__builtin_expect(r_in_range(st.r) && sum_in_range(sum.x) && (!layer || sum_in_range(sum.y)), 1)) {
+      float c2 = divided(sum.x, p.k, p.inverse_k);
+      if (Block::options && p.eps_outside) c2 *= outside_factor(st);
+      if (adds_late) row.take_added(from);
+      row.finish(place, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
+    } else if (block.t == 0) { /* it comes after the others */
+      block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
+      atomicOr(block.any_noted(shared), 1u); /* all teams write it */
+    }
+    if (late) {
+      if (adds_late) team_sync(block.which, block.team); /* all have read what is added */
+      block.fill(p, shared, round + stages, stage, round + stages < rounds);
+    }
+    if (++stage == stages) stage = 0, turn ^= 1;
+    if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) flush(round >= FLAT);
+  }
+  if (rounds <= 0) flush(false);
+  if (rounds < most_rounds) /* through the same number of barriers as the first team */
+    for (int i = 1 + (saved ? 0 : layer ? 2 : 1) + (adds_late ? 1 : 0); i > 0; i--)
+      team_sync(block.which, block.team);
+  __syncthreads();
+  /* the blocks of a cluster have the same rows, and so the same answer */
+  if (__builtin_expect(*block.any_noted(shared) != 0, 0)) {
+    scaled_rows<T, LAYER, DBIAS, CLUSTER, FORM>(p, sums.phase, sums.parity);
+    __syncthreads();
+  }
+  block.write_partial(p, shared);
+}
+
+} // namespace rms_cuda
+
+#endif
