@@ -13,9 +13,7 @@ typedef void (*BackwardKernel)(const BackwardJob);
 template <class T, bool LAYER, bool DBIAS, Form FORM> BackwardKernel kernel_as(Role role) {
   if (role == Role::WARP) return backward_warp_kernel<T, LAYER, DBIAS, FORM>;
   if (role == Role::BLOCK) return backward_block_kernel<T, LAYER, DBIAS, false, FORM>;
-  /* LayerNorm with options takes more registers than there are: backward_role() in plan.cu */
-  if constexpr (!(has_options(FORM) && LAYER)) return backward_block_kernel<T, LAYER, DBIAS, true, FORM>;
-  return nullptr;
+  return backward_block_kernel<T, LAYER, DBIAS, true, FORM>;
 }
 
 template <class T> BackwardKernel kernel_of(const BackwardQuestion &q, Role role) {

@@ -8,17 +8,17 @@ namespace rms_cuda {
 
 /* ---- the plan ---- */
 
-/* How a call is done: by the kernels of aligned rows (p, q, plan), or by the general ones (g, sums, rows). A function
- * of the arguments and the device that is the same for a call and for the second half of a split one, so that both have
- * the same column sums. */
+/* How a call is done: by the kernels of aligned rows (p, q, plan), or by the general ones (g, general, sums). A
+ * function of the arguments and the device that is the same for a call and for the second half of a split one, so that
+ * both have the same column sums. */
 struct Choice {
   bool is_general;
   BackwardJob p;
   BackwardQuestion q;
   BackwardPlan plan;
   GeneralBackward g;
+  GeneralPlan general;
   GeneralSums sums;
-  GeneralPlan rows;
   int64_t planes; /* sums that are wanted */
 
   int64_t slices() const { return is_general ? sums.slices : p.slices; }
@@ -30,6 +30,15 @@ struct Wanted {
   bool dweight, dbias;
   bool saved; /* statistics were saved */
 };
+
+static bool is_aligned(const rms_backward_job &job, int64_t outer) {
+  const rms_layout &lay = job.lay;
+  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
+  return aligned_rows(lay, outer, job.dy, size) && aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
+         aligned_rows(lay, outer, job.dresidual, residual_size) && aligned_rows(lay, outer, job.dx, size) &&
+         aligned_rows(lay, outer, job.dresidual_out, residual_size) &&
+         aligned_parameter(lay, lay.weight, lay.weight_is_f32 ? 4 : size);
+}
 
 /* The tensors of the kernels of aligned rows, as at most two distances between rows; false: they are not for them. */
 static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameters, BackwardJob *p) {
@@ -48,8 +57,6 @@ static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameter
                             {&p->dx, size},
                             {&p->added, p->added_is_f32 ? 4 : size},
                             {&p->copy, p->copy_is_f32 ? residual_size : size}};
-  for (const Tensor &tensor : tensors)
-    if (!aligned_rows(lay, outer, *tensor.rows, tensor.size)) return false;
   const bool separate = parameters && lay.per_inner;
   const int64_t inner = lay_out(lay, outer, tensors, 5, separate, &p->weight_inner);
   const int64_t rows = outer * lay.inner * lay.groups;
@@ -77,8 +84,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
   if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16 ||
-      !aligned_parameter(lay, lay.weight, lay.weight_is_f32 ? 4 : element_size(lay.dtype)))
+      vectors_of(lay) > INT32_MAX / 16 || !is_aligned(job, outer))
     return false;
   BackwardJob &p = c->p;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
@@ -112,14 +118,15 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   GeneralBackward &g = c->g;
   g.job = job;
   g.eps_limit = eps_limit_of(lay);
-  g.aligned = aligned_rows(lay, outer, job.dx, size) &&
-              aligned_rows(lay, outer, job.dresidual_out, lay.residual_is_f32 ? 4 : size);
+  g.aligned = is_aligned(job, outer);
+  g.whole = !lay.indices && lay.k == lay.width;
   g.round_product = lay.rounding == RMS_ROUND_BEFORE_WEIGHT && !lay.weight_is_f32;
   g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
-  c->sums = plan_general_sums(device, lay, outer);
-  c->rows = plan_general(device, vectors, vectors * (job.x_is_f32 ? 16 + 64 / size : 32));
-  g.slices = c->sums.slices, g.shares = c->sums.shares;
-  g.team = c->rows.team, g.kept = c->rows.kept;
+  c->general = plan_general(device, vectors, vectors * (job.x_is_f32 ? 16 + 64 / size : 32),
+                            c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
+  c->sums = plan_general_sums(device, c->general, lay, outer);
+  g.slices = c->sums.slices;
+  g.team = c->general.team, g.kept = c->general.kept;
 }
 
 static Choice choose(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted) {
@@ -157,7 +164,8 @@ static Workspace workspace_of(const Choice &c, const rms_layout &lay, bool split
   w.total = round_up(product(partial, c.is_general ? sizeof(double) : sizeof(float)));
   if (c.is_general) {
     w.scalars = w.total;
-    w.total = sum(w.total, product(product(c.sums.slices, c.sums.batch), sizeof(RowScalars)));
+    if (!c.general.columns_kept)
+      w.total = sum(w.total, product(product(c.sums.slices, c.sums.batch), sizeof(RowScalars)));
   } else if (split) {
     const int64_t bytes = round_up(product(product(c.p.rows, c.p.slices), sizeof(float)));
     w.rstd = w.total;
@@ -169,43 +177,61 @@ static Workspace workspace_of(const Choice &c, const rms_layout &lay, bool split
 
 /* Rows can be worked on in turns; columns, and pieces that have weights of their own, cannot. */
 static bool too_many_blocks(const Choice &c) {
-  return c.is_general && product(product(c.sums.slices, c.sums.shares), c.sums.tiles) > most_blocks;
+  const int64_t tiles = c.general.columns_kept ? 1 : c.sums.tiles;
+  return c.is_general && product(product(c.sums.slices, c.sums.shares), tiles) > most_blocks;
 }
 
 /* ---- launches ---- */
 
-/* Rows in batches: their sums first, then everything that is made of them, where column sums are wanted. */
-static cudaError_t run_batches(const Device &device, const Choice &c, GeneralBackward g, int64_t batch,
+static cudaError_t launch_rows(const Device &device, const GeneralPlan &plan, const GeneralBackward &g,
                                cudaStream_t stream) {
-  const Grid columns = {c.sums.tiles * g.shares * g.slices, COLUMN_THREADS, 0};
-  for (g.first = 0; g.first < c.sums.slice_rows; g.first += batch) {
-    g.count = c.sums.slice_rows - g.first < batch ? c.sums.slice_rows - g.first : batch;
-    const Grid rows = grid_of(c.rows, g.slices * g.count);
-    cudaError_t error = by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
-      using T = decltype(type);
-      cudaError_t first = launch_general_rows<T>(g, rows, device, stream);
-      if (first != cudaSuccess || !g.scalars) return first;
-      return launch_general_columns<T>(g, columns, device, stream);
-    });
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  return by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
+    return launch_general_rows<decltype(type)>(g, {g.slices * g.shares, plan.threads, plan.shared}, device, stream);
+  });
+}
+
+/* Rows `first` and so on of every slice, a row for each team. */
+static cudaError_t run_batch(const Device &device, const Choice &c, GeneralBackward &g, int64_t first, int64_t batch,
+                             cudaStream_t stream) {
+  g.first = first;
+  g.count = c.sums.slice_rows - first < batch ? c.sums.slice_rows - first : batch;
+  g.shares = (g.count + c.general.teams() - 1) / c.general.teams();
+  return launch_rows(device, c.general, g, stream);
 }
 
 /* dx and dresidual_out alone, or the sums of the split form. */
 static cudaError_t run_rows(const Device &device, const Choice &c, cudaStream_t stream) {
   GeneralBackward g = c.g;
-  g.scalars = nullptr;
-  return run_batches(device, c, g, most_blocks / g.slices > 0 ? most_blocks / g.slices : 1, stream);
+  const int64_t batch = most_blocks / g.slices > 0 ? most_blocks / g.slices : 1;
+  cudaError_t error = cudaSuccess;
+  for (int64_t first = 0; error == cudaSuccess && first < c.sums.slice_rows; first += batch)
+    error = run_batch(device, c, g, first, batch, stream);
+  return error;
 }
 
+/* With column sums: all at once, or in two steps over batches of rows. */
 static cudaError_t run_general(const Device &device, const Choice &c, const Workspace &w, char *workspace,
                                cudaStream_t stream) {
   if (c.planes == 0) return run_rows(device, c, stream);
   GeneralBackward g = c.g;
   g.partial = reinterpret_cast<double *>(workspace);
+  if (c.general.columns_kept) {
+    g.columns_kept = true;
+    g.first = 0, g.count = c.sums.slice_rows, g.shares = c.sums.shares;
+    return launch_rows(device, c.general, g, stream);
+  }
   g.scalars = reinterpret_cast<RowScalars *>(workspace + w.scalars);
-  return run_batches(device, c, g, c.sums.batch, stream);
+  for (int64_t first = 0; first < c.sums.slice_rows; first += c.sums.batch) {
+    cudaError_t error = run_batch(device, c, g, first, c.sums.batch, stream);
+    if (error != cudaSuccess) return error;
+    g.shares = c.sums.shares;
+    error = by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
+      return launch_general_columns<decltype(type)>(g, {c.sums.tiles * g.shares * g.slices, COLUMN_THREADS, 0}, device,
+                                                    stream);
+    });
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace &w, char *workspace,

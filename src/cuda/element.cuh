@@ -162,24 +162,6 @@ template <int WORDS> __device__ __forceinline__ void store_narrow(char *p, const
   }
 }
 
-/* Bytes from..end of 16 to memory, each access as wide as the address allows. */
-__device__ __forceinline__ void store_bytes(char *p, const uint32_t (&w)[4], int from, int end) {
-  const unsigned low = (unsigned)(uintptr_t)p & 3;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    char *q = p + 4 * i;
-    if (low == 0 && 4 * i >= from && 4 * i + 4 <= end) {
-      *reinterpret_cast<uint32_t *>(q) = w[i];
-    } else if ((low & 1) == 0) {
-      if (4 * i >= from && 4 * i < end) *reinterpret_cast<uint16_t *>(q) = (uint16_t)w[i];
-      if (4 * i + 2 >= from && 4 * i + 2 < end) *reinterpret_cast<uint16_t *>(q + 2) = (uint16_t)(w[i] >> 16);
-    } else {
-      for (int b = 0; b < 4; b++)
-        if (4 * i + b >= from && 4 * i + b < end) *reinterpret_cast<uint8_t *>(q + b) = (uint8_t)(w[i] >> 8 * b);
-    }
-  }
-}
-
 /* n <= V elements at p; the rest is zero. ALIGNED: n is V and p a multiple of 16. */
 template <bool ALIGNED, bool ONCE, class S, int V>
 __device__ __forceinline__ void load_vector(Packed<S, V> &v, const char *p, int n) {

@@ -11,6 +11,8 @@
 
 namespace rms_cuda {
 
+namespace { /* what differs from one compilation to the next keeps to itself */
+
 typedef void (*ForwardKernel)(const ForwardJob);
 
 template <class T, int FORM>
@@ -65,8 +67,8 @@ template <class T> int cluster_shared(int form, int per_thread, int stages) {
 }
 
 /* Persistent clusters: as many as the device holds at once. */
-static cudaError_t launch_clusters(ForwardKernel kernel, ForwardJob p, size_t shared, const ForwardPlan &plan,
-                                   const Device &device, cudaStream_t stream) {
+cudaError_t launch_clusters(ForwardKernel kernel, ForwardJob p, size_t shared, const ForwardPlan &plan,
+                            const Device &device, cudaStream_t stream) {
   const void *function = reinterpret_cast<const void *>(kernel);
   Grid grid = {0, plan.threads, shared};
   cudaError_t error = active_clusters(function, grid, plan.cluster, device, &p.shares);
@@ -77,13 +79,13 @@ static cudaError_t launch_clusters(ForwardKernel kernel, ForwardJob p, size_t sh
   return launch(kernel, p, grid, plan.cluster, plan.overlap, device, stream);
 }
 
-static void skip_rows(Rows &rows, int64_t outer) {
+void skip_rows(Rows &rows, int64_t outer) {
   if (rows.data) rows.data += outer * rows.outer;
 }
 
 /* A launch has at most most_blocks rows. */
-static cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const ForwardPlan &plan, const Device &device,
-                               cudaStream_t stream) {
+cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const ForwardPlan &plan, const Device &device,
+                        cudaStream_t stream) {
   const int64_t inner = p.inner.rows ? p.inner.rows : 1, outer = most_blocks / inner, most = outer * inner;
   for (int64_t left = p.rows; left > 0; left -= most) {
     p.rows = left < most ? left : most;
@@ -99,6 +101,8 @@ static cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const Forward
   }
   return cudaSuccess;
 }
+
+} // namespace
 
 template <class T, bool OPTIONS>
 cudaError_t launch_forward(const ForwardJob &job, int form, const ForwardPlan &plan, const Device &device,

@@ -6,20 +6,25 @@
 
 namespace rms_cuda {
 
+static bool is_aligned(const rms_forward_job &job, int64_t outer) {
+  const rms_layout &lay = job.lay;
+  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size,
+                weight_size = lay.weight_is_f32 ? 4 : size;
+  return aligned_rows(lay, outer, job.x, size) && aligned_rows(lay, outer, job.y, size) &&
+         aligned_rows(lay, outer, job.residual, residual_size) &&
+         aligned_rows(lay, outer, job.residual_out, residual_size) && aligned_parameter(lay, lay.weight, weight_size) &&
+         aligned_parameter(lay, job.bias, weight_size);
+}
+
 /* A job for the kernels of aligned rows, or false where it is not for them. */
 static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, int *form) {
   const rms_layout &lay = job.lay;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
-  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size,
-                weight_size = lay.weight_is_f32 ? 4 : size;
-  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16 ||
-      !aligned_parameter(lay, lay.weight, weight_size) || !aligned_parameter(lay, job.bias, weight_size))
-    return false;
+  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
+  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16 || !is_aligned(job, outer)) return false;
   *p = {};
   p->x = job.x, p->residual = job.residual, p->y = job.y, p->sum = job.residual_out;
   const Tensor tensors[] = {{&p->x, size}, {&p->y, size}, {&p->residual, residual_size}, {&p->sum, residual_size}};
-  for (const Tensor &tensor : tensors)
-    if (!aligned_rows(lay, outer, *tensor.rows, tensor.size)) return false;
   const int64_t inner = lay_out(lay, outer, tensors, 4, parameters && lay.per_inner, &p->weight_inner);
   if (inner == 0 || inner > most_blocks) return false;
   if (!parameters) p->weight_inner = 0;
@@ -39,12 +44,6 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   return true;
 }
 
-static bool is_aligned(const rms_forward_job &job, int64_t outer) {
-  const rms_layout &lay = job.lay;
-  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  return aligned_rows(lay, outer, job.y, size) && aligned_rows(lay, outer, job.residual_out, residual_size);
-}
-
 static cudaError_t run_general(const Device &device, const rms_forward_job &job, int64_t outer, int64_t segments,
                                cudaStream_t stream) {
   const rms_layout &lay = job.lay;
@@ -53,15 +52,16 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
   g.segments = segments;
   g.eps_limit = eps_limit_of(lay);
   g.aligned = is_aligned(job, outer);
+  g.whole = !lay.indices && lay.k == lay.width;
   const bool f32 = lay.residual_is_f32 && job.residual.data;
   const int64_t vectors = vectors_of(lay), vector_bytes = f32 ? 64 / element_size(lay.dtype) : 16;
-  const GeneralPlan plan = plan_general(device, vectors, vectors * vector_bytes);
+  const GeneralPlan plan = plan_general(device, vectors, vectors * vector_bytes, 0);
   g.team = plan.team;
   g.kept = plan.kept;
-  const int64_t step = most_blocks * (plan.threads / plan.team);
+  const int64_t step = most_blocks * plan.teams();
   for (g.first = 0; g.first < segments; g.first += step) {
     const int64_t left = segments - g.first;
-    const Grid grid = grid_of(plan, left < step ? left : step);
+    const Grid grid = {((left < step ? left : step) + plan.teams() - 1) / plan.teams(), plan.threads, plan.shared};
     cudaError_t error = by_type<true>(lay.dtype, [&](auto type) -> cudaError_t {
       return launch_general_forward<decltype(type)>(g, grid, device, stream);
     });

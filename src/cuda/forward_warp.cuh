@@ -21,12 +21,10 @@ constexpr int forward_warp_blocks = WIDE                ? 3
                                                         : 7;
 #else
 template <int NV, bool LAYER, bool OPTIONS, bool WIDE>
-constexpr int forward_warp_blocks = WIDE               ? 3
-                                    : OPTIONS          ? (LAYER     ? 5
-                                                          : NV == 1 ? 7
-                                                                    : 6)
-                                    : NV == 4 && LAYER ? 8
-                                                       : 7;
+constexpr int forward_warp_blocks = WIDE              ? 3
+                                    : OPTIONS         ? (LAYER ? 5 : 6)
+                                    : LAYER &&NV != 2 ? 8
+                                                      : 7;
 #endif
 
 /* Sums over the `team` lanes of a row, of ROWS rows at once. */

@@ -93,6 +93,7 @@ struct GeneralForward {
   int64_t segments;
   int eps_limit;
   bool aligned;  /* every vector of every tensor is 16-byte aligned and whole         */
+  bool whole;    /* all elements are in the statistic                                 */
   bool kept;     /* there is room for a segment in shared memory                      */
   int64_t first; /* segment of block 0                                                */
   int team;      /* threads that share a segment: a power of two                      */
@@ -107,13 +108,14 @@ struct RowScalars {
 struct GeneralBackward {
   rms_backward_job job;
   int eps_limit;
-  bool aligned, kept;
+  bool aligned, whole, kept;
+  bool columns_kept; /* and for the column sums of a team */
   bool round_product;
   bool want_dweight, want_dbias;
   RowScalars *scalars;
   double *partial;      /* [dweight, dbias][slice][share][width] */
   int64_t slices;       /* sets of segments that share a weight  */
-  int64_t shares;       /* partial sums of each                  */
+  int64_t shares;       /* of each: blocks that walk its rows    */
   int64_t first, count; /* rows of a slice to work on            */
   int team;
 };

@@ -75,13 +75,12 @@ static int block_threads(const BackwardQuestion &q) {
   return q.form == Form::F32_SUM || (q.layer && has_options(q.form)) ? BACKWARD_TEAM : BACKWARD_THREADS;
 }
 
-/* The widest row of each role; LayerNorm with options takes more registers than there are across a cluster. */
+/* The widest row of each role. */
 static Role backward_role(const Device &device, const BackwardQuestion &q) {
   if (q.vectors <= 32) return Role::WARP;
   if (q.vectors <= BACKWARD_TEAM * BACKWARD_VECTORS) return Role::BLOCK;
-  const bool big = has_options(q.form) && q.layer;
   const bool fits = q.vectors <= MOST_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
-  return fits && !big ? Role::CLUSTER : Role::GENERAL;
+  return fits ? Role::CLUSTER : Role::GENERAL;
 }
 
 static void plan_teams(const BackwardQuestion &q, BackwardPlan *plan) {
@@ -154,36 +153,43 @@ BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {
 
 /* ---- general ---- */
 
-/* About four vectors for each thread, so that many rows are on their way. */
-GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes) {
-  GeneralPlan plan = {32, COLUMN_THREADS, false, 0};
+/* Four to eight vectors for each thread, so that many rows are on their way. */
+GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes) {
+  GeneralPlan plan = {32, COLUMN_THREADS, false, false, 0};
   if (vectors <= 16) {
     plan.team = power_above(vectors);
   } else {
-    while (plan.team < GENERAL_THREADS && plan.team * 4 < vectors)
+    while (plan.team < GENERAL_THREADS && plan.team * 6 < vectors)
       plan.team *= 2;
-    if (plan.threads < plan.team) plan.threads = plan.team;
+    if (plan.team > 32) plan.threads = plan.team; /* warps of one team have a block of their own */
   }
-  const int64_t most = device.shared_per_block - 1024, teams = plan.threads / plan.team;
-  plan.kept = row_bytes <= most / teams;
-  if (plan.kept) plan.shared = (size_t)(row_bytes * teams);
+  const int64_t most = (device.shared_per_block - 1024) / plan.teams();
+  plan.kept = row_bytes <= most;
+  plan.columns_kept = plan.kept && column_bytes > 0 && column_bytes <= most - row_bytes;
+  if (plan.kept) plan.shared = (size_t)((row_bytes + (plan.columns_kept ? column_bytes : 0)) * plan.teams());
   return plan;
 }
 
-Grid grid_of(const GeneralPlan &plan, int64_t segments) {
-  return {divide_up(segments, plan.threads / plan.team), plan.threads, plan.shared};
-}
-
-GeneralSums plan_general_sums(const Device &device, const rms_layout &lay, int64_t outer) {
+GeneralSums plan_general_sums(const Device &device, const GeneralPlan &plan, const rms_layout &lay, int64_t outer) {
   GeneralSums sums;
   sums.slices = (lay.per_inner ? lay.inner : 1) * lay.groups;
   sums.slice_rows = lay.per_inner ? outer : outer * lay.inner;
   sums.tiles = divide_up(divide_up(lay.width, 16 / element_size(lay.dtype)), COLUMN_THREADS);
   const int64_t rows = sums.slice_rows > 0 ? sums.slice_rows : 1;
-  sums.batch = 65536 / sums.slices > 0 ? 65536 / sums.slices : 1;
-  if (sums.batch > rows) sums.batch = rows;
-  sums.shares = (int64_t)device.multiprocessors * 16 / sums.tiles / sums.slices;
-  if (sums.shares > sums.batch) sums.shares = sums.batch;
+  if (plan.columns_kept) {
+    /* as many blocks as an SM has registers and shared memory for */
+    int64_t blocks = 512 / plan.threads, fit = device.shared_per_block / ((int64_t)plan.shared + 1024);
+    if (blocks > fit) blocks = fit;
+    if (blocks < 1) blocks = 1;
+    sums.batch = rows;
+    sums.shares = (int64_t)device.multiprocessors * blocks / sums.slices;
+    if (sums.shares > divide_up(rows, plan.teams())) sums.shares = divide_up(rows, plan.teams());
+  } else {
+    sums.batch = 65536 / sums.slices > 0 ? 65536 / sums.slices : 1;
+    if (sums.batch > rows) sums.batch = rows;
+    sums.shares = (int64_t)device.multiprocessors * 8 / sums.tiles / sums.slices;
+    if (sums.shares > sums.batch) sums.shares = sums.batch;
+  }
   if (sums.shares < 1) sums.shares = 1;
   return sums;
 }

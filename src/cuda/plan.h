@@ -168,23 +168,24 @@ __host__ __device__ constexpr BackwardShared backward_shared(int V, int sums, bo
 
 struct GeneralPlan {
   int team, threads;
-  bool kept;     /* there is room for the segments of a block in shared memory */
-  size_t shared; /* bytes for them                                             */
+  bool kept;         /* there is room for the segments of a block in shared memory */
+  bool columns_kept; /* and for their column sums                                  */
+  size_t shared;     /* bytes for them                                             */
+
+  int teams() const { return threads / team; }
 };
 
-/* row_bytes: of a segment, in all tensors that are kept. */
-GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes);
+/* row_bytes: of a segment, in all tensors that are kept; column_bytes: of its column sums, 0: none are wanted. */
+GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes);
 
-/* Teams of one segment each. */
-Grid grid_of(const GeneralPlan &plan, int64_t segments);
-
+/* How the column sums are shared out. */
 struct GeneralSums {
   int64_t slices, slice_rows;
-  int64_t shares; /* of a slice          */
-  int64_t batch;  /* rows at a time      */
-  int64_t tiles;  /* blocks of columns   */
+  int64_t shares; /* of a slice                                              */
+  int64_t batch;  /* rows at a time, where the columns take a second step    */
+  int64_t tiles;  /* blocks of columns of that step                          */
 };
-GeneralSums plan_general_sums(const Device &device, const rms_layout &lay, int64_t outer);
+GeneralSums plan_general_sums(const Device &device, const GeneralPlan &plan, const rms_layout &lay, int64_t outer);
 
 } // namespace rms_cuda
 
