@@ -50,6 +50,8 @@ static void keep(const void *kernel, const Device &device, int cluster, int thre
 /* Allows a kernel that much dynamic shared memory. Kernels that overlap must agree on how an SM's memory is divided: in
  * favour of shared memory. */
 static cudaError_t allow_shared(const void *kernel, size_t bytes, bool overlap, const Device &device) {
+  const size_t before = (size_t)recall(kernel, device, 0, 0, 0);
+  if (bytes < before) bytes = before;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (error == cudaSuccess && overlap)
     error =
@@ -81,7 +83,8 @@ cudaError_t active_clusters(const void *kernel, const Grid &grid, int cluster, c
   config.attrs = attribute;
   config.numAttrs = 1;
   set_cluster(attribute[0], cluster);
-  cudaError_t error = allow_shared(kernel, grid.shared, true, device);
+  cudaError_t error = cudaSuccess;
+  if (!is_allowed(kernel, grid.shared, device)) error = allow_shared(kernel, grid.shared, true, device);
   if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
   if (error == cudaSuccess) keep(kernel, device, cluster, grid.threads, grid.shared, *clusters);
   return error;
