@@ -141,11 +141,13 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     }
     if (options && !adds_late && p.added.data) take_added(stage);
   }
-  /* h and u, and the sums of u*h and u. */
-  __device__ __forceinline__ void sum_up(float r, float mean, float (&v)[SUMS * NV]) {
+  /* h and u, and the sums of u*h and u. Returns whether any vector adds more than exact zeros to them. */
+  __device__ __forceinline__ bool sum_up(float r, float mean, float (&v)[SUMS * NV]) {
+    bool counts = false;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
+      const bool zero_dy = is_zero(dy[i]), zero_x = is_zero(x[i]) && (!LAYER || mean == 0);
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
@@ -161,10 +163,12 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
       }
       v[i] = a;
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
+      if (!zero_dy) counts = counts || !zero_x || !u_in_range(u[i]);
     }
     if (h_again) keep_packed(x);
     if (FORM == Form::ROUNDED) keep_packed(rounded);
     keep_packed(dy);
+    return counts;
   }
   /* dx, and what the row adds to the column sums. */
   __device__ __forceinline__ void finish(const RowPlace &at, float r, float mean, float c1, float c2,
@@ -278,11 +282,12 @@ __global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, FORM>,
     row.take(from);
     if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
     float v[SUMS * NV];
-    row.sum_up(st.r, st.mean, v);
-    sums.template publish<Add>(v);
+    bool counts = row.sum_up(st.r, st.mean, v);
+    counts = sums.template publish<Add>(v, counts);
     if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
-    const float2 sum = sums.template collect<Add>();
-    if (__builtin_expect(r_in_range(st.r) && sum_in_range(sum.x) && (!layer || sum_in_range(sum.y)), 1)) {
+    const float2 sum = sums.template collect<Add>(counts);
+    const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
+    if (__builtin_expect(r_in_range(st.r) && (in_range || !counts), 1)) {
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);
       if (adds_late) row.take_added(from);

@@ -205,10 +205,12 @@ segment_factors(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &seg
     st = row_statistic<false>(norm, segment);
   }
   GradientSums<R> sums = row_sums<false, T>(norm, segment, st, 0);
-  bool in_range = row_in_range(norm, st.r, sums);
+  bool in_range = row_in_range(norm, st.r, sums), zeros = false;
+  if (segment.team.any(!in_range)) zeros = row_adds_zeros<T>(norm, segment, st) && r_in_range(st.r);
+  in_range = in_range || zeros;
   if (g.job.sums_in && in_range) {
     sums = import_sums(norm, st, 0, g.job.sums_in[index]);
-    in_range = row_in_range(norm, st.r, sums);
+    in_range = row_in_range(norm, st.r, sums) || (zeros && sums.dot == 0);
   }
   int up = 0;
   if (segment.team.any(!in_range)) {

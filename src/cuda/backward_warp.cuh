@@ -96,7 +96,8 @@ __device__ __forceinline__ void scaled_lanes(const BackwardJob &p, const WarpPla
   }
   const GradientSums<float> sums = row_sums<false, T>(norm, at, own, 0);
   RowFactors<float> f = scaled_factors<T>(norm, at, p.stats ? p.stats + index : nullptr);
-  if (row_in_range(norm, own.r, sums)) f = factors_of(norm, own, 0, sums, norm.k);
+  const bool zeros = row_adds_zeros<T>(norm, at, own) && r_in_range(own.r);
+  if (zeros || row_in_range(norm, own.r, sums)) f = factors_of(norm, own, 0, sums, norm.k);
   finish_scaled<T, DBIAS, FORM>(p, norm, at, 0, f, cells);
 }
 
@@ -260,6 +261,17 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
   }
 }
 
+/* Whether the lanes of a row add exact zeros to its sums, all lanes of the warp at once. cell: where the row is. */
+template <class T, Form FORM, int V>
+__device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const uint4 *cell, const Statistic<float> &st,
+                                                const float (&u)[V]) {
+  LaneRow<T, FORM> again;
+  again.take(p, cell);
+  const bool zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
+  const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
+  return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
+}
+
 /* ---- the kernel ---- */
 
 /* Blocks of an SM: as many as there are registers for. */
@@ -336,7 +348,11 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
     if (FORM != Form::COMMON) keep_packed(now.x);
     over_lanes<Add>(a, p.team);
     if (LAYER) over_lanes<Add>(b, p.team);
-    const bool in_range = row >= p.rows || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
+    bool in_range = row >= p.rows || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
+    if (__builtin_expect(!__all_sync(whole_warp, in_range), 0)) {
+      const bool zeros = lanes_add_zeros<T, FORM>(p, ring + turn % WARP_STAGES * stage_cells, st, u);
+      in_range = in_range || (zeros && r_in_range(st.r));
+    }
     if (__builtin_expect(__all_sync(whole_warp, in_range), 1)) {
       float c2 = divided(a[0], p.k, p.inverse_k);
       if (has_options(FORM) && p.eps_outside) c2 *= outside_factor(st);

@@ -194,6 +194,15 @@ template <class S, int V> __device__ __forceinline__ void clear(Packed<S, V> &v)
     v.w[i] = 0;
 }
 
+/* Whether all elements are zeros, of either sign. */
+template <class S, int V> __device__ __forceinline__ bool is_zero(const Packed<S, V> &v) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < Packed<S, V>::words; i++)
+    bits |= v.w[i];
+  return (bits & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) == 0;
+}
+
 /* Keeps the compiler from unpacking a row once for all its uses: that would double the registers it takes. */
 template <class S, int V, int NV> __device__ __forceinline__ void keep_packed(Packed<S, V> (&x)[NV]) {
 #pragma unroll

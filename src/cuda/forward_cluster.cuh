@@ -121,9 +121,9 @@ template <int NV, class Block> struct ClusterSums {
   __device__ __forceinline__ int vector(int i) const { return block.rank * Block::cells + block.t + i * Block::team; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
-    sums.template publish<Op>(a[0]);
+    bool yes = sums.template publish<Op>(a[0]);
     if (USE == USE_MEAN && block.issuer && next >= 0) block.request(next, stage);
-    sum[0] = sums.template collect<Op>().x;
+    sum[0] = sums.template collect<Op>(yes).x;
   }
 };
 

@@ -119,6 +119,26 @@ __device__ __forceinline__ void gradient_u(const Norm<R> &norm, R (&u)[V], const
   }
 }
 
+/* Sums of exactly zero are right as well where every product is: a vector of zeros in dy adds exact zeros to both sums,
+ * and one of zeros in x (of LayerNorm with a mean of zero) to that of u*h. Of the latter u must be well within the
+ * range, for dx = u*r there. This is decided vector by vector, so that it does not depend on who has which; a product
+ * that vanished is no such zero. */
+template <int V, class R> __device__ __forceinline__ bool u_in_range(const R (&u)[V]) {
+  R most = 0;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    most = magnitude(u[j]) <= most ? most : magnitude(u[j]); /* NaN stays */
+  return sum_in_range(most);
+}
+
+template <int V, class R> __device__ __forceinline__ bool is_zero(const R (&f)[V]) {
+  bool zero = true;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    zero = zero && f[j] == 0;
+  return zero;
+}
+
 /* The largest exponent of the elements of u of one vector. */
 template <class T, int V, class R>
 __device__ __forceinline__ R largest_u(const Norm<R> &norm, R (&u)[V], const R (&g)[V]) {
@@ -236,6 +256,22 @@ __device__ __forceinline__ GradientSums<R> row_sums(const Norm<R> &norm, Row &ro
 
 template <class R> __device__ __forceinline__ bool row_in_range(const Norm<R> &norm, R r, const GradientSums<R> &sums) {
   return r_in_range(r) && sum_in_range(dot_uh(norm, sums.dot, r)) && (!norm.layer || sum_in_range(sums.u));
+}
+
+/* Whether every vector of a row adds exact zeros. */
+template <class T, class R, class Row>
+__device__ __forceinline__ bool row_adds_zeros(const Norm<R> &norm, Row &row, const Statistic<R> &st) {
+  constexpr int V = Row::V;
+  return row.template over<Max>([&](auto i) -> R {
+    R u[V], x[V], g[V];
+    row.load_dy(i, u);
+    row.load_x(i, x);
+    if (is_zero(u)) return 0;
+    if (!is_zero(x) || st.mean != 0) return 1;
+    row.load_g(i, g);
+    gradient_u<false, T>(norm, u, g, 0);
+    return u_in_range(u) ? (R)0 : (R)1;
+  }) == 0;
 }
 
 /* The exponent by which u of a row is scaled. */

@@ -21,6 +21,17 @@ __device__ __forceinline__ void team_sync(int which, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(which + 1), "r"(threads) : "memory");
 }
 
+/* The same, and whether any thread says yes. */
+__device__ __forceinline__ bool team_any(int which, int threads, bool yes) {
+  if (threads == 32) return __any_sync(whole_warp, yes) != 0;
+  unsigned any;
+  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 q, %3, 0;\n bar.red.or.pred p, %1, %2, q;\n selp.u32 %0, 1, 0, p;\n}"
+               : "=r"(any)
+               : "r"(which + 1), "r"(threads), "r"((unsigned)yes)
+               : "memory");
+  return any != 0;
+}
+
 /* ---- clusters: blocks of one row see each other's shared memory ---- */
 
 __device__ __forceinline__ void cluster_arrive() {
@@ -77,8 +88,8 @@ template <class Op> __device__ __forceinline__ float over_mail(const float *mail
 /* ---- a sum ---- */
 
 /* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
- * two. */
-template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
+ * two. ASKS: together with a sum it can be asked whether any thread of the row says yes. */
+template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct TeamSums {
   float *chunk, *mail;
   uint64_t *mailbox;
   int place; /* of this lane's chunk sums */
@@ -87,35 +98,46 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
   int cluster, rank;
   int phase, parity;
 
-  template <class Op> __device__ __forceinline__ void publish(float (&v)[SUMS * NV]) {
+  /* Numbers that each block sends, and so many for each block in a mailbox. */
+  static constexpr int boxes = SUMS * PANELS + (ASKS ? 1 : 0);
+  static_assert(!CLUSTER || boxes <= 4, "eight lanes for each");
+
+  /* Whether any thread of this block says yes. */
+  template <class Op> __device__ __forceinline__ bool publish(float (&v)[SUMS * NV], bool yes = false) {
     float sum = fold<Op>(v);
     if (place >= 0) chunk[phase * (SUMS * PANELS * 32) + place] = sum;
+    if (ASKS) return team_any(which, team, yes);
     team_sync(which, team);
+    return false;
   }
-  template <class Op> __device__ __forceinline__ float2 collect() {
+  /* yes: what publish() said; on return of all blocks. */
+  template <class Op> __device__ __forceinline__ float2 collect(bool &yes) {
     const float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
     float2 sum = make_float2(0, 0);
     if (!CLUSTER) {
       sum.x = over_panels<Op, SUMS, PANELS>(part, 0);
       if (SUMS == 2) sum.y = over_panels<Op, SUMS, PANELS>(part, 1);
     } else {
-      constexpr int places = PANELS * MAX_CLUSTER;
-      float *box = mail + phase * SUMS * places;
+      constexpr int places = PANELS * MAX_CLUSTER, parts = SUMS * PANELS;
+      float *box = mail + phase * boxes * MAX_CLUSTER;
       const int lane = (int)threadIdx.x & 31, g = lane >> 3, peer = lane & 7;
-      if (threadIdx.x < 32 && g < SUMS * PANELS && peer < cluster)
+      if (threadIdx.x < 32 && g < parts && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
-      if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * PANELS * SUMS * 4);
+      if (ASKS && threadIdx.x < 32 && g == parts && peer < cluster)
+        send_to_block(box + parts * MAX_CLUSTER + rank, mailbox + phase, peer, yes ? 1.0f : 0.0f);
+      if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
       wait_for_mail(mailbox + phase, parity);
       sum.x = over_mail<Op>(box, cluster * PANELS);
       if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
+      if (ASKS) yes = over_mail<Max>(box + parts * MAX_CLUSTER, cluster) != 0;
       parity ^= phase;
     }
     phase ^= 1;
     return sum;
   }
   template <class Op> __device__ __forceinline__ float2 of(float (&v)[SUMS * NV]) {
-    publish<Op>(v);
-    return collect<Op>();
+    bool yes = publish<Op>(v);
+    return collect<Op>(yes);
   }
 };
 
