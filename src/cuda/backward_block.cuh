@@ -269,13 +269,10 @@ __global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, FORM>,
     if (DBIAS) dbias.flush(block.column_cells(shared, block.where.deep, 1), (int)blockDim.x, add);
   };
   int stage = 0, turn = 0;
-  int64_t at = block.mine;
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     Statistic<float> st = {0, next.mean, 0, next.r, 1};
-    const RowPlace place = place_in_slice<FORM>(p, at, block.slice);
-    at += block.stride;
-    if (saved && round + 1 < rounds) next.load(p, at, block.slice);
+    if (saved && round + 1 < rounds) next.load(p, block.mine + (int64_t)(round + 1) * block.stride, block.slice);
     block.wait(shared, stage, turn);
     Row row = {p, block, sums, block.gain(shared)};
     const char *from = block.ring(shared) + stage * stage_bytes;
@@ -291,7 +288,8 @@ __global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, FORM>,
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);
       if (adds_late) row.take_added(from);
-      row.finish(place, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
+      row.finish(block.place(p, round), st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight,
+                 dbias);
     } else if (block.t == 0) { /* it comes after the others */
       block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
       atomicOr(block.any_noted(shared), 1u); /* all teams write it */

@@ -70,9 +70,11 @@ static int cell_bytes(const BackwardQuestion &q) {
   return 16 + wide + (q.added ? wide : 0);
 }
 
-/* Threads that a block of the block kernel may have: the biggest kernels take more registers. */
-static int block_threads(const BackwardQuestion &q) {
-  return q.form == Form::F32_SUM || (q.layer && has_options(q.form)) ? BACKWARD_TEAM : BACKWARD_THREADS;
+/* Threads that a block of the block kernel may have, as its launch bounds say (backward_threads in backward_block.cuh):
+ * the biggest kernels take more registers, and so do all in code without early starts. */
+static int block_threads(const Device &device, const BackwardQuestion &q) {
+  const bool big = q.form == Form::F32_SUM || (q.layer && q.form != Form::COMMON);
+  return big || !device.clusters ? BACKWARD_TEAM : BACKWARD_THREADS;
 }
 
 /* The widest row of each role. */
@@ -83,7 +85,7 @@ static Role backward_role(const Device &device, const BackwardQuestion &q) {
   return fits ? Role::CLUSTER : Role::GENERAL;
 }
 
-static void plan_teams(const BackwardQuestion &q, BackwardPlan *plan) {
+static void plan_teams(const Device &device, const BackwardQuestion &q, BackwardPlan *plan) {
   switch (plan->role) {
   case Role::WARP:
     plan->team = power_above(q.vectors);
@@ -92,7 +94,8 @@ static void plan_teams(const BackwardQuestion &q, BackwardPlan *plan) {
   case Role::BLOCK:
     plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan->threads = (plan->team > BACKWARD_TEAM / 2 ? block_threads(q) : (int)BACKWARD_TEAM) / plan->team * plan->team;
+    plan->threads =
+        (plan->team > BACKWARD_TEAM / 2 ? block_threads(device, q) : (int)BACKWARD_TEAM) / plan->team * plan->team;
     break;
   default:
     plan->cluster = (int)divide_up(q.vectors, BACKWARD_TEAM * BACKWARD_VECTORS);
@@ -130,7 +133,7 @@ static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardP
 BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {
   BackwardPlan plan = {backward_role(device, q), 32, 1, 0, 1, 0, 0, false, 1, 1, 0};
   if (plan.role == Role::GENERAL || q.rows == 0) return plan;
-  plan_teams(q, &plan);
+  plan_teams(device, q, &plan);
   if (!plan_ring(device, q, &plan)) {
     plan.role = Role::GENERAL;
     return plan;

@@ -160,7 +160,8 @@ static rms_status call_of(const struct role *role) {
   spec.weight_per_inner = role->what & PER_HEAD ? 1 : 0;
   f.outer = b.outer = 4096;
   f.inner = b.inner = role->what & PER_HEAD ? 4 : 0;
-  f.x.dtype = b.x.dtype = b.dy.dtype = (int32_t)role->type;
+  f.x.dtype = b.x.dtype = b.dy.dtype = b.dx.dtype = f.weight_dtype = b.weight_dtype = (int32_t)role->type;
+  b.dweight_dtype = b.dbias_dtype = role->type == RMS_F64 ? RMS_F64 : RMS_F32;
   f.weight = b.weight = at(5);
   if (role->what & ODD_ADDRESS) f.y.data = (char *)at(2) + 8, b.dx.data = (char *)at(3) + 8;
   if (role->what & F32_SUM) {
