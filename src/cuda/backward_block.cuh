@@ -220,21 +220,14 @@ template <bool LAYER, Form FORM> struct Saved {
 
 /* ---- the kernel ---- */
 
-/* The most threads of a block, which decides how many registers a thread has: 96, or 128 where it needs them. At 96 a
- * block of finish_kernel fits beside it, in code that has early starts. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool has_early_starts = false;
 #else
 constexpr bool has_early_starts = true;
 #endif
-template <bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
-constexpr int backward_threads =
-    !has_early_starts || FORM == Form::F32_SUM || (LAYER && (FORM != Form::COMMON || (CLUSTER && !DBIAS)))
-        ? (int)BACKWARD_TEAM
-        : (int)BACKWARD_THREADS;
 
 template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
-__global__ void __launch_bounds__(backward_threads<LAYER, DBIAS, CLUSTER, FORM>, 1)
+__global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, has_early_starts), 1)
     backward_block_kernel(const __grid_constant__ BackwardJob p) {
   using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
   constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;

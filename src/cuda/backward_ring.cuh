@@ -106,7 +106,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     copy_bulk<false>(dy_to, dy, own * 16, barrier);
     if (added) copy_bulk<false>(added_to, added, own * added_bytes(p), barrier);
 #else
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < NV; i++) {
       const int v = t + i * team;
       if (v >= own) continue;

@@ -14,8 +14,7 @@ static int power_above(int64_t n) {
   return p;
 }
 
-/* The most blocks that share a row, and bytes of shared memory that a block may ask for. */
-enum { MOST_CLUSTER = 8 };
+/* Bytes of shared memory that a block may ask for. */
 constexpr size_t most_shared = 220 * 1024;
 
 /* Clusters that share rows need room for their rings. */
@@ -70,18 +69,11 @@ static int cell_bytes(const BackwardQuestion &q) {
   return 16 + wide + (q.added ? wide : 0);
 }
 
-/* Threads that a block of the block kernel may have, as its launch bounds say (backward_threads in backward_block.cuh):
- * the biggest kernels take more registers, and so do all in code without early starts. */
-static int block_threads(const Device &device, const BackwardQuestion &q) {
-  const bool big = q.form == Form::F32_SUM || (q.layer && q.form != Form::COMMON);
-  return big || !device.clusters ? BACKWARD_TEAM : BACKWARD_THREADS;
-}
-
 /* The widest row of each role. */
 static Role backward_role(const Device &device, const BackwardQuestion &q) {
   if (q.vectors <= 32) return Role::WARP;
   if (q.vectors <= BACKWARD_TEAM * BACKWARD_VECTORS) return Role::BLOCK;
-  const bool fits = q.vectors <= MOST_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
+  const bool fits = q.vectors <= MAX_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
   return fits ? Role::CLUSTER : Role::GENERAL;
 }
 
@@ -94,8 +86,10 @@ static void plan_teams(const Device &device, const BackwardQuestion &q, Backward
   case Role::BLOCK:
     plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan->threads =
-        (plan->team > BACKWARD_TEAM / 2 ? block_threads(device, q) : (int)BACKWARD_TEAM) / plan->team * plan->team;
+    plan->threads = plan->team > BACKWARD_TEAM / 2
+                        ? most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters)
+                        : (int)BACKWARD_TEAM;
+    plan->threads -= plan->threads % plan->team;
     break;
   default:
     plan->cluster = (int)divide_up(q.vectors, BACKWARD_TEAM * BACKWARD_VECTORS);
@@ -146,7 +140,7 @@ BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {
   plan.shares = divide_up(q.rows, teams * rounds);
   if (plan.role == Role::BLOCK && device.clusters && !q.layer && q.slices == 1 && plan.team <= BACKWARD_TEAM / 2 &&
       rounds >= 64)
-    plan.placed = MOST_CLUSTER;
+    plan.placed = MAX_CLUSTER;
   plan.least = divide_up(q.rows, teams * FLAT * DEEP);
   if (plan.shares < plan.least) plan.shares = plan.least;
   plan.shares = divide_up(plan.shares, plan.placed) * plan.placed;

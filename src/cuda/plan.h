@@ -16,11 +16,14 @@ namespace rms_cuda {
 /* Who shares a row: lanes of a warp, a block, a cluster of blocks; or the general kernels do it. */
 enum class Role { WARP, BLOCK, CLUSTER, GENERAL };
 
-/* Threads of blocks; most threads of a block of the backward block kernel, whose biggest forms have the second number.
- * The general kernels: those of a row, and of a block of columns. */
+/* Threads of blocks. Of the backward block kernel: at most, and of one whose row has a block, or a part of it, for
+ * itself. Of the general kernels: those of a row, and of a block of columns. */
 enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 };
 enum { WARP_BACKWARD_THREADS = 384, BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
 enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
+
+/* The most blocks that share a row. */
+enum { MAX_CLUSTER = 8 };
 
 /* Rows of a lane of the backward that are on their way, and vectors of a thread of its block kernel. */
 enum { WARP_STAGES = 4, BACKWARD_VECTORS = 2 };
@@ -118,6 +121,15 @@ __host__ __device__ constexpr bool has_options(Form form) {
   return form == Form::OPTIONS || form == Form::F32_SUM;
 }
 
+/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 128 where it
+ * needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
+__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
+                                                        bool early_starts) {
+  return !early_starts || form == Form::F32_SUM || (layer && (form != Form::COMMON || (cluster && !dbias)))
+             ? (int)BACKWARD_TEAM
+             : (int)BACKWARD_THREADS;
+}
+
 /* layer, dbias: of the kernel, which may be that of LayerNorm with dbias for less. */
 struct BackwardQuestion {
   Form form;
@@ -157,7 +169,7 @@ __host__ __device__ constexpr BackwardShared backward_shared(int V, int sums, bo
   s.deep = s.gain + cells * V * 4;
   s.chunk = s.deep + (dbias ? 2 : 1) * threads * BACKWARD_VECTORS * V * 4;
   s.mail = s.chunk + teams * 2 * sums * 32 * 4;
-  s.barrier = s.mail + (cluster > 1 ? 2 * (sums + 1) * 8 * 4 : 0);
+  s.barrier = s.mail + (cluster > 1 ? 2 * (sums + 1) * MAX_CLUSTER * 4 : 0);
   s.noted = s.barrier + (teams * stages + 2) * 8;
   s.any_noted = s.noted + teams * DEEP * 4;
   s.total = s.any_noted + 4;

@@ -6,12 +6,10 @@
 #define RMS_CUDA_TEAM_SUMS_CUH
 
 #include "copies.cuh"
+#include "plan.h"
 #include "sum.cuh"
 
 namespace rms_cuda {
-
-/* The most blocks that share a row. */
-enum { MAX_CLUSTER = 8 };
 
 /* The threads of one team; teams of a block have barriers of their own. */
 __device__ __forceinline__ void team_sync(int which, int threads) {
