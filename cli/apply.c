@@ -62,7 +62,7 @@ static int read_kind(const apply_options *o, rms_spec *spec) {
   static const char *const words[] = {"rms", "layer", NULL};
   if (strcmp(o->kind, "rms") == 0) return CLI_OK;
   if (strcmp(o->kind, "layer") != 0) {
-    const char *near = vf_nearest_word(o->kind, words);
+    const char *near = verify_nearest_word(o->kind, words);
     return cli_error("--kind", "'%s' is neither rms nor layer%s%s%s", o->kind, near ? "; did you mean '" : "",
                      near ? near : "", near ? "'?" : "");
   }
@@ -146,8 +146,8 @@ static int check_tensor(const apply_job *job, const char *path, const npy_array 
     return cli_error(path, "its shape is %s, that of %s is %s", shape, job->options->input, wanted);
   }
   if (array->dtype == own || array->dtype == other) return CLI_OK;
-  return cli_error(path, "its type is %s, it must be %s%s%s", vf_dtype_name(array->dtype), vf_dtype_name(own),
-                   own == other ? "" : " or ", own == other ? "" : vf_dtype_name(other));
+  return cli_error(path, "its type is %s, it must be %s%s%s", verify_dtype_name(array->dtype), verify_dtype_name(own),
+                   own == other ? "" : " or ", own == other ? "" : verify_dtype_name(other));
 }
 
 /* The weight or bias: the last axis, or the last two (one weight per head). */
@@ -163,8 +163,8 @@ static int check_params(apply_job *job, const char *path, const npy_array *array
                      wanted);
   }
   if (array->dtype != job->dtype && array->dtype != RMS_F32)
-    return cli_error(path, "its type is %s, it must be %s%s", vf_dtype_name(array->dtype), vf_dtype_name(job->dtype),
-                     job->dtype == RMS_F32 ? "" : " or f32");
+    return cli_error(path, "its type is %s, it must be %s%s", verify_dtype_name(array->dtype),
+                     verify_dtype_name(job->dtype), job->dtype == RMS_F32 ? "" : " or f32");
   job->spec.weight_per_inner = per_head;
   job->weight_dtype = array->dtype;
   return CLI_OK;
@@ -199,10 +199,10 @@ static int check_inputs(apply_job *job) {
   if (check_width(job) != CLI_OK) return CLI_BAD;
   rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
   if (type != RMS_F64 && spec->eps > (double)FLT_MAX)
-    return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, vf_dtype_name(type));
+    return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, verify_dtype_name(type));
   if (type != RMS_F64 && fabs(spec->weight_offset) > (double)FLT_MAX)
     return cli_error("--weight-offset", "%g is beyond f32, in which %s data are computed", spec->weight_offset,
-                     vf_dtype_name(type));
+                     verify_dtype_name(type));
   job->dtype = job->weight_dtype = job->residual_dtype = type;
   if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;

@@ -19,11 +19,11 @@ typedef struct cell {
 } cell;
 
 typedef struct failure {
-  char problem[VF_TEXT_MAX], message[256];
+  char problem[VERIFY_TEXT_MAX], message[256];
 } failure;
 
 typedef struct check {
-  const vf_backend *backend;
+  const verify_backend *backend;
   const char *isas[MOST_ISAS]; /* "" alone: a device without a choice */
   int isa_count;
   int64_t problems, elements, failure_count;
@@ -54,14 +54,14 @@ static int choose_isas(check *c, const char *isa) {
 
 static int choose_device(check *c, const char *device, const char *isa) {
   if (strcmp(device, "cpu") == 0) {
-    c->backend = vf_backend_cpu();
+    c->backend = verify_backend_cpu();
     return choose_isas(c, isa);
   }
   if (strcmp(device, "cuda") != 0) return cli_error("--device", "'%s' is neither cpu nor cuda", device);
   if (isa) return cli_error("--isa", "belongs to the device cpu");
   const char *why = "this build has no CUDA library";
-#ifdef RMSNORM_HAVE_CUDA_BACKEND
-  c->backend = vf_backend_cuda(&why);
+#ifdef RMSNORM_HAVE_CUDA
+  c->backend = verify_backend_cuda(&why);
 #endif
   if (!c->backend) return cli_error("--device", "cuda: %s", why);
   c->isas[c->isa_count++] = "";
@@ -70,19 +70,19 @@ static int choose_device(check *c, const char *device, const char *isa) {
 
 /* ---- Running ---- */
 
-static void keep_failure(check *c, const vf_problem *problem, const char *message) {
+static void keep_failure(check *c, const verify_problem *problem, const char *message) {
   if (c->failure_count < MOST_FAILURES) {
     failure *f = &c->failures[c->failure_count];
-    vf_problem_print(problem, f->problem, sizeof f->problem);
+    verify_problem_print(problem, f->problem, sizeof f->problem);
     snprintf(f->message, sizeof f->message, "%s", message);
   }
   c->failure_count++;
 }
 
 /* Runs the problem on one instruction set and counts it. */
-static vf_result run_one(check *c, const vf_problem *problem, cell *into) {
-  vf_result result;
-  int well = vf_run(problem, c->backend, &result);
+static verify_result run_one(check *c, const verify_problem *problem, cell *into) {
+  verify_result result;
+  int well = verify_run(problem, c->backend, &result);
   if (result.refused && c->isas[0][0] == '\0') return result; /* a device may lack what a CPU has */
   into->problems++;
   into->elements += result.elements;
@@ -98,14 +98,14 @@ static vf_result run_one(check *c, const vf_problem *problem, cell *into) {
   return result;
 }
 
-static void run_template(check *c, const vf_template *t, int full, cell *row) {
+static void run_template(check *c, const verify_template *t, int full, cell *row) {
   int size_count;
-  const int64_t *sizes = vf_suite_sizes(full, &size_count);
+  const int64_t *sizes = verify_suite_sizes(full, &size_count);
   for (int isa = 0; isa < c->isa_count; isa++)
     for (int dtype = 0; dtype < DTYPES; dtype++)
       for (int s = 0; s < size_count; s++) {
-        vf_problem problem;
-        if (!vf_suite_problem(t, (rms_dtype)(RMS_F32 + dtype), sizes[s], &problem)) continue;
+        verify_problem problem;
+        if (!verify_suite_problem(t, (rms_dtype)(RMS_F32 + dtype), sizes[s], &problem)) continue;
         strcpy(problem.isa, c->isas[isa]);
         run_one(c, &problem, &row[dtype]);
       }
@@ -136,7 +136,7 @@ static void print_heading(const check *c) {
       "16-bit type alone takes a share of nearly 100%%; more than 100%% is a miss (!).\n%-29s",
       "");
   for (int i = 0; i < DTYPES; i++)
-    printf("  %14s ", vf_dtype_name((rms_dtype)(RMS_F32 + i)));
+    printf("  %14s ", verify_dtype_name((rms_dtype)(RMS_F32 + i)));
   putchar('\n');
 }
 
@@ -146,7 +146,7 @@ static void print_json_cell(int *first, const char *operation, rms_dtype dtype, 
   cli_json_string(stdout, operation);
   printf(", \"dtype\": \"%s\", \"problems\": %" PRId64 ", \"elements\": %" PRId64 ", \"failures\": %" PRId64
          ", \"max_ulp\": %.9g, \"max_share\": %.9g}",
-         vf_dtype_name(dtype), x->problems, x->elements, x->failures, x->ulp < 1e300 ? x->ulp : 1e300,
+         verify_dtype_name(dtype), x->problems, x->elements, x->failures, x->ulp < 1e300 ? x->ulp : 1e300,
          x->share < 1e300 ? x->share : 1e300);
   *first = 0;
 }
@@ -192,7 +192,7 @@ static void print_verdict(const check *c) {
 
 static void check_suite(check *c, int full, int json, int verbose) {
   int count, first = 1;
-  const vf_template *templates = vf_suite_templates(&count);
+  const verify_template *templates = verify_suite_templates(&count);
   if (json)
     print_json_start(c);
   else if (verbose)
@@ -214,14 +214,14 @@ static void check_suite(check *c, int full, int json, int verbose) {
 }
 
 /* Returns CLI_BAD, reported, for a problem that cannot be run here: too big, or not offered by the device. */
-static int check_problem(check *c, vf_problem problem, int json, int quiet, int *first) {
+static int check_problem(check *c, verify_problem problem, int json, int quiet, int *first) {
   int chosen = problem.isa[0] != '\0' || c->isas[0][0] == '\0';
   for (int i = 0; i < (chosen ? 1 : c->isa_count); i++) {
     cell one = {0};
-    char text[VF_TEXT_MAX];
+    char text[VERIFY_TEXT_MAX];
     if (!chosen) strcpy(problem.isa, c->isas[i]);
-    vf_problem_print(&problem, text, sizeof text);
-    vf_result result = run_one(c, &problem, &one);
+    verify_problem_print(&problem, text, sizeof text);
+    verify_result result = run_one(c, &problem, &one);
     if (result.refused && !json) return cli_error(text, "%s", result.message);
     if (result.refused && one.problems == 0) keep_failure(c, &problem, result.message);
     if (json)
@@ -229,7 +229,7 @@ static int check_problem(check *c, vf_problem problem, int json, int quiet, int 
     else if (!quiet)
       printf("%-4s %s  %.3g ulp, %.3g of the bound (worst: %s)\n", result.failed || result.refused ? "MISS" : "ok",
              text, result.ulp, result.share,
-             result.worst.role < VF_ROLES ? vf_role_name(result.worst.role) : "nothing");
+             result.worst.role < VERIFY_ROLES ? verify_role_name(result.worst.role) : "nothing");
   }
   return CLI_OK;
 }
@@ -237,11 +237,11 @@ static int check_problem(check *c, vf_problem problem, int json, int quiet, int 
 /* All problems are read before the first one runs. */
 static int check_named(check *c, int count, char **texts, int json, int quiet) {
   int first = 1, code = CLI_OK;
-  vf_problem *problems = calloc((size_t)count, sizeof *problems);
+  verify_problem *problems = calloc((size_t)count, sizeof *problems);
   if (!problems) return cli_error(NULL, "out of memory");
   for (int i = 0; i < count; i++) {
     char message[256];
-    int bad = vf_problem_parse(texts[i], &problems[i], message, sizeof message);
+    int bad = verify_problem_parse(texts[i], &problems[i], message, sizeof message);
     if (!bad && problems[i].isa[0] && !rms_isa_usable(problems[i].isa)) {
       snprintf(message, sizeof message, "'%s' is not an instruction set that this CPU can run", problems[i].isa);
       bad = 1;

@@ -54,7 +54,7 @@ static int unknown_command(const char *word) {
   const char *names[SUBCOMMAND_COUNT + 1] = {NULL};
   for (int i = 0; i < SUBCOMMAND_COUNT; i++)
     names[i] = SUBCOMMANDS[i].name;
-  const char *near = vf_nearest_word(word, names);
+  const char *near = verify_nearest_word(word, names);
   if (near) return cli_error(NULL, "unknown command '%s'; did you mean '%s'?", word, near);
   return cli_error(NULL, "unknown command '%s'; see 'rmsnorm --help'", word);
 }

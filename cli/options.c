@@ -59,7 +59,7 @@ static int unknown_option(const cli_command *command, const char *argument, size
   if (argument[1] == '-' && length - 2 < sizeof word) {
     memcpy(word, argument + 2, length - 2);
     word[length - 2] = 0;
-    near = vf_nearest_word(word, names);
+    near = verify_nearest_word(word, names);
   }
   if (near) return cli_error(NULL, "unknown option '%.*s'; did you mean '--%s'?", (int)length, argument, near);
   return cli_error(NULL, "unknown option '%.*s'; see 'rmsnorm %s --help'", (int)length, argument, command->name);

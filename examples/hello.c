@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one-line call: two rows of four elements.   cc hello.c $(pkg-config --cflags --libs rmsnorm) -lm */
+ * The one-line call: two rows of four elements.   cc hello.c $(pkg-config --cflags --libs rmsnorm) */
 #include <rmsnorm.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ int main(void) {
   for (int i = 0; i < 2; i++)
     printf("% f % f % f % f\n", (double)y[i][0], (double)y[i][1], (double)y[i][2], (double)y[i][3]);
 
-  /* The same as a plain loop. The two differ by a handful of roundings of 2^-24 each. */
+  /* The same as a plain loop. The results differ by a few roundings of 2^-24 each. */
   for (int i = 0; i < 2; i++) {
     double sum = 0;
     for (int j = 0; j < 4; j++)

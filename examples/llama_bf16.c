@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16 in the order of the Llama models: normalise in f32, round to bf16, then multiply with the bf16 weight and round
- * again. PyTorch's rms_norm and Gemma round once, after the weight; the two orders differ in many elements, and a model
- * that was trained with one should be run with that one. */
+ * bf16 in the rounding order of the Llama models: normalise in f32, round to bf16, then multiply by the bf16 weight and
+ * round again. PyTorch's rms_norm and Gemma round once, after the weight. The two orders give different results in many
+ * elements, so run a model with the order that it was trained with. */
 #include <rmsnorm.h>
 #include <math.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm on OpenMP's threads: the executor lends the library the threads that a program has already. The result has
- * the same bits whatever their number.   cc -fopenmp openmp.c $(pkg-config --cflags --libs rmsnorm) -lm */
+ * LayerNorm on OpenMP's threads: the executor gives the library the threads that the program has already. The result
+ * has the same bits whatever their number.   cc -fopenmp openmp.c $(pkg-config --cflags --libs rmsnorm) */
 #include <rmsnorm_openmp.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@ static void fill(void) {
 }
 
 /* How many elements differ from a plain loop by more than rounding explains: mean and variance are sums of COLS terms,
- * each off by at most COLS roundings of 2^-24, and 16 more for the rest, of the sizes of x*r*g, mean*r*g and the bias.
- */
+ * each off by at most COLS roundings of 2^-24, and 16 more for the rest, of the sizes of x*r*g, mean*r*g
+ * and the bias. */
 static int misses(void) {
   const double bound = (3 * COLS + 16) * ldexp(1, -24);
   int count = 0;

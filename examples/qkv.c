@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * QK-norm, in place, on a fused qkv tensor [token][q heads | k heads | v heads][dim]: two strides say where the rows of
- * a slice are, so that nothing is copied. The queries' weight is one per head, the keys' weight is shared by the heads.
- */
+ * a slice are, so that nothing is copied. The queries' weight is one per head, the keys' weight is shared
+ * by the heads. */
 #include <rmsnorm.h>
 #include <math.h>
 #include <stdio.h>

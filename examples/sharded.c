@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensor parallelism: every rank holds some columns of each row. The split form lets them share two or three numbers
- * per row instead of the row. Here the ranks are the turns of a loop and reduce() stands for the all-reduce:
+ * Tensor parallelism: every rank holds some columns of each row. With the split form the ranks exchange two or three
+ * numbers per row instead of the row. Here a loop plays the ranks, and reduce() stands for the all-reduce:
  *   MPI_Allreduce(MPI_IN_PLACE, stats, 3 * ROWS, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); */
 #include <rmsnorm.h>
 #include <math.h>
@@ -32,8 +32,8 @@ static void fill(void) {
     }
 }
 
-/* Adds `count` doubles of every rank; `offset` says where in struct rank they are. Afterwards all ranks hold the sums.
- */
+/* Adds `count` doubles of every rank; `offset` says where in struct rank they are. Afterwards all ranks
+ * hold the sums. */
 static void reduce(size_t offset, int count) {
   for (int c = 0; c < count; c++) {
     double sum = 0;

@@ -90,7 +90,7 @@ int main(void) {
                                 .dx = {.data = dx},
                                 .dweight = dweight};
 
-  /* Asked for once, used in every step: the library itself allocates nothing. */
+  /* Allocated once and used in every step: the library itself allocates nothing. */
   backward.workspace_bytes = rms_backward_workspace(&spec, &backward);
   char *room = malloc(backward.workspace_bytes + 63);
   backward.workspace = room + (64 - (uintptr_t)room % 64) % 64; /* on a multiple of 64 bytes */

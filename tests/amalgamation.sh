@@ -49,6 +49,6 @@ mingw64)
 esac
 # The same tests that the library passes, with its own flags for what they compute.
 t=$source/tests
-$cc -O1 -std=c11 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -I. -I"$t" "$t/harness.c" "$t/call.c" "$t/data.c" "$t/run.c" \
+$cc -O1 -std=c11 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -I. -I"$t" "$t/harness.c" "$t/call.c" "$t/data.c" "$t/run.c" "$t/../verify/case.c" \
   "$t/golden/digests.c" rmsnorm.o -lm -pthread -o digests.exe
 $run ./digests.exe "$t/golden/digests.txt"

@@ -5,8 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* ---- Comparing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Comparing ---- */
 
 int t_same_part(const t_result *expected, const t_result *actual, t_out out, int64_t from) {
   if (!T_CHECK((expected->data[out] == NULL) == (actual->data[out] == NULL))) return 0;
@@ -44,15 +43,14 @@ uint64_t t_digest(const t_result *result) {
   return hash;
 }
 
-/* ---- Drawing
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Drawing ---- */
 
 static int one_in(t_rng *rng, int64_t n) {
   return t_random_below(rng, n) == 0;
 }
 
 void t_call_repair(t_call *call) {
-  vf_spec *spec = &call->spec;
+  verify_spec *spec = &call->spec;
   int narrow = spec->dtype == RMS_BF16 || spec->dtype == RMS_F16;
   if (spec->weight_dtype != spec->dtype) spec->weight_dtype = RMS_F32;
   if (!narrow || spec->residual_dtype != spec->dtype) spec->residual_dtype = narrow ? RMS_F32 : spec->dtype;
@@ -82,7 +80,7 @@ t_call t_call_draw(t_rng *rng, int64_t max_elements) {
   static const double eps[] = {1e-5, 1e-6, 0, 1};
   t_call call = {.seed = t_random(rng)}; /* one number per statement: the order must not depend on the compiler */
   call.data = (t_data)t_random_below(rng, T_DATA_COUNT);
-  vf_spec *spec = &call.spec;
+  verify_spec *spec = &call.spec;
   spec->cols = draw_cols(rng, max_elements);
   spec->eps = eps[t_random_below(rng, 4)];
   spec->kind = one_in(rng, 3) ? RMS_KIND_LAYER : RMS_KIND_RMS;
@@ -141,8 +139,7 @@ t_call t_call_number(int64_t k, rms_kind kind, rms_dtype dtype, int64_t cols) {
   return call;
 }
 
-/* ---- Naming
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Naming ---- */
 
 static const char *dtype_name(rms_dtype dtype) {
   static const char *const names[] = {"as x", "f32", "f64", "bf16", "f16"};
@@ -151,7 +148,7 @@ static const char *dtype_name(rms_dtype dtype) {
 
 const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
-  const vf_spec *s = &call->spec;
+  const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
   snprintf(
       text, sizeof text,

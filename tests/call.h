@@ -38,8 +38,8 @@ typedef enum t_data {
 } t_data;
 
 typedef struct t_call {
-  vf_spec spec; /* spec.indices is ignored: see indexed */
-  int indexed;  /* 1: the statistic is taken over spec.partial random ascending indices */
+  verify_spec spec; /* spec.indices is ignored: see indexed */
+  int indexed;      /* 1: the statistic is taken over spec.partial random ascending indices */
   int64_t outer, inner;
   int64_t first_outer; /* the outer index whose data comes first: a slice of a bigger call has the same rows */
   unsigned parts;      /* T_WEIGHT... */

@@ -18,8 +18,7 @@ static const char *program = "test", *running = "";
 static const char *skip_reason;
 static _Thread_local char context[512];
 
-/* ---- Checks
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Checks ---- */
 
 static void repeat_line(void) {
   fprintf(stderr, "    repeat: RMSNORM_SEED=%" PRIu64 " %s %s\n", t_seed(), program, running);
@@ -139,8 +138,7 @@ long t_failures(void) {
   return atomic_load(&checks_failed);
 }
 
-/* ---- Instruction sets
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Instruction sets ---- */
 
 t_isas t_usable_isas(void) {
   t_isas list = {{0}, 0};
@@ -172,8 +170,7 @@ static int required_isas_present(void) {
   return present;
 }
 
-/* ---- Running
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Running ---- */
 
 static int wanted(const char *name, int argc, char **argv) {
   if (argc < 2) return 1;
@@ -230,8 +227,7 @@ int t_main(int argc, char **argv, const t_case *cases, size_t count) {
   return bad ? 1 : skips == ran ? SKIPPED : 0;
 }
 
-/* ---- Random numbers (splitmix64)
- * ------------------------------------------------------------------------------------------ */
+/* ---- Random numbers (splitmix64) ---- */
 
 static uint64_t environment_number(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -271,8 +267,7 @@ int64_t t_random_below(t_rng *rng, int64_t limit) {
   return (int64_t)(t_random(rng) % (uint64_t)limit);
 }
 
-/* ---- Guarded memory
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Guarded memory ---- */
 
 static size_t slack(void) {
   return (size_t)environment_number("RMSNORM_GUARD_SLACK", 0);

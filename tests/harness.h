@@ -29,8 +29,7 @@ int t_main(int argc, char **argv, const t_case *cases, size_t count);
 
 #define T_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- Checks: expected first; each returns 1 if it held, so that a case can stop early -------------------------------
- */
+/* ---- Checks: expected first; each returns 1 if it held, so that a case can stop early ---- */
 
 #define T_CHECK(condition)                  t_check_true(__FILE__, __LINE__, #condition, (condition) ? 1 : 0)
 #define T_EQ_STATUS(expected, actual)       t_check_status(__FILE__, __LINE__, #actual, (expected), (actual))
@@ -67,8 +66,7 @@ void t_skip(const char *reason);
 /* Failed checks of the running case so far. */
 long t_failures(void);
 
-/* ---- Instruction sets
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Instruction sets ---- */
 
 /* The usable ones, "scalar" first; the count is at least 1. */
 typedef struct t_isas {
@@ -81,8 +79,7 @@ t_isas t_usable_isas(void);
  * slow. At least 1. */
 int64_t t_effort(int64_t count);
 
-/* ---- Random numbers: the same on every machine
- * ------------------------------------------------------------------------ */
+/* ---- Random numbers: the same on every machine ---- */
 
 uint64_t t_seed(void);
 typedef struct t_rng {
@@ -92,8 +89,7 @@ t_rng t_rng_make(uint64_t stream); /* independent streams of the one seed */
 uint64_t t_random(t_rng *rng);
 int64_t t_random_below(t_rng *rng, int64_t limit); /* 0..limit-1 */
 
-/* ---- Guarded memory: an inaccessible page on both sides
- * ----------------------------------------------------------------- */
+/* ---- Guarded memory: an inaccessible page on both sides ---- */
 
 typedef enum t_flush { T_FLUSH_END = 0, T_FLUSH_START = 1 } t_flush;
 

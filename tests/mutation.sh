@@ -77,7 +77,7 @@ for isa in $isas; do
   kernels+=("src/cpu/isa/$isa.c")
   vec_units+=("tests/vec/$isa.c")
 done
-support=(tests/harness.c tests/call.c tests/data.c tests/run.c)
+support=(tests/harness.c tests/call.c tests/data.c tests/run.c verify/case.c)
 
 objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/obj/${unit%.c}.o"; done; }
 
@@ -88,7 +88,7 @@ programs=(
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
   "sized tests/unit/sized.c tests/unit/world.c"
-  "plain tests/unit/plain.c"
+  "common tests/unit/common.c"
   "basics tests/unit/basics.c"
   "environment tests/unit/environment.c"
   "bytes tests/unit/environment.c"

@@ -4,113 +4,151 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../verify/case.h"
 
 const t_layout t_dense = {.stream_bytes = -1};
 
-typedef enum slot {
-  S_X,
-  S_RESIDUAL,
-  S_WEIGHT,
-  S_BIAS,
-  S_Y,
-  S_SUM,
-  S_RSTD,
-  S_MEAN,
-  S_DY,
-  S_SAVED_X, /* what the backward calls x */
-  S_DRESIDUAL,
-  S_DX,
-  S_DRESIDUAL_OUT,
-  S_DWEIGHT,
-  S_DBIAS,
-  S_WORKSPACE,
-  S_INDICES,
-  S_STATS,
-  S_GRAD_SUMS,
-  S_COUNT
-} slot;
-
 enum { UNSET = 0xA5 };
-
-typedef struct tensor {
-  unsigned char *data, *before; /* before: a copy of an input, to see that it stays as it is */
-  size_t bytes, element;
-  rms_dtype dtype;
-  int64_t outer, inner, cols, outer_stride, inner_stride;
-} tensor;
 
 typedef struct scene {
   const t_call *call;
   const t_layout *layout;
   const rms_executor *executor;
-  vf_spec spec;
-  rms_spec called; /* the same for the library */
-  tensor t[S_COUNT];
+  rms_spec spec;
+  verify_case c;                       /* the forward's, then the backward's                                     */
+  unsigned char *before[VERIFY_ROLES]; /* copies of inputs, to see that they stay as they are                    */
+  int taken[VERIFY_ROLES];             /* inputs whose memory an output has: they do not stay, nor serve twice  */
 } scene;
 
-static _Thread_local t_guard rooms[S_COUNT];
+static _Thread_local t_guard rooms[VERIFY_ROLES];
 
-/* ---- Placing tensors
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Problems ---- */
 
-static void *room(slot s, size_t bytes, t_flush flush, size_t offset) {
-  size_t need = bytes + offset;
-  if (!t_guard_fits(&rooms[s], need) || rooms[s].room_bytes > need + (1u << 20)) {
-    t_guard_free(&rooms[s]);
-    rooms[s] = t_guard_make(need);
+static verify_problem problem_of(const t_call *call, const t_layout *layout, int backward) {
+  unsigned parts = call->parts;
+  verify_problem p = {.spec = call->spec, .outer = call->outer, .inner = call->inner, .backward = backward};
+  p.spec.indices = NULL;
+  p.has_weight = (parts & T_WEIGHT) != 0;
+  p.has_residual = (parts & T_RESIDUAL) != 0;
+  p.has_indices = call->indexed;
+  p.split = layout->split;
+  if (backward) {
+    p.has_dresidual = (parts & T_DRESIDUAL) != 0;
+    p.recompute = !(parts & T_SAVE_STATS);
+    p.accumulate = call->accumulate;
+    p.outputs = (parts & T_DX ? VERIFY_OUT_DX : 0u) | (parts & T_DRESIDUAL_OUT ? VERIFY_OUT_DS : 0u) |
+                (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u);
+  } else {
+    p.has_bias = (parts & T_BIAS) != 0;
+    p.outputs =
+        VERIFY_OUT_Y | (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) | (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
   }
-  unsigned char *data = t_guard_place(&rooms[s], bytes, flush, offset);
+  return p;
+}
+
+/* ---- Placing tensors ---- */
+
+static unsigned char *element_at(const verify_tensor *t, int64_t i, int64_t h) {
+  return (unsigned char *)t->data + (size_t)(i * t->outer_stride + h * t->inner_stride) * rms_dtype_size(t->dtype);
+}
+
+static int is_dense(const t_layout *layout) {
+  return layout->outer_gap == 0 && layout->inner_gap == 0 && !layout->inner_major;
+}
+
+static void stride_rows(scene *sc) {
+  const t_layout *layout = sc->layout;
+  for (verify_role role = 0; role < VERIFY_ROLES; role++) {
+    verify_tensor *t = &sc->c.tensor[role];
+    if (!t->present || !verify_role_has_rows(role)) continue;
+    int64_t pitch = t->cols + layout->inner_gap;
+    int64_t large = (layout->inner_major ? t->outer : t->inner) * pitch + layout->outer_gap;
+    verify_tensor_stride(t, layout->inner_major ? pitch : large, layout->inner_major ? large : pitch);
+  }
+}
+
+/* The output `out` takes the memory of the input `in` if the layout asks for it and the types are the same. */
+static int share(scene *sc, unsigned flag, verify_role out, verify_role in) {
+  verify_tensor *to = &sc->c.tensor[out];
+  const verify_tensor *from = &sc->c.tensor[in];
+  if (!(sc->layout->in_place & flag) || !to->present || !from->present || sc->taken[in] || to->dtype != from->dtype)
+    return 0;
+  to->shared_with = in;
+  return sc->taken[in] = 1;
+}
+
+static void share_memory(scene *sc) {
+  memset(sc->taken, 0, sizeof sc->taken);
+  if (!sc->c.problem.backward) {
+    (void)(share(sc, T_Y_IN_X, VERIFY_Y, VERIFY_X) || share(sc, T_Y_IN_RESIDUAL, VERIFY_Y, VERIFY_RESIDUAL));
+    (void)(share(sc, T_SUM_IN_RESIDUAL, VERIFY_SUM, VERIFY_RESIDUAL) || share(sc, T_SUM_IN_X, VERIFY_SUM, VERIFY_X));
+    return;
+  }
+  if (!(sc->call->accumulate & RMS_ACCUMULATE_DX))
+    (void)(share(sc, T_DX_IN_DY, VERIFY_DX, VERIFY_DY) || share(sc, T_DX_IN_X, VERIFY_DX, VERIFY_X));
+  (void)share(sc, T_DRESIDUAL_IN_PLACE, VERIFY_DS, VERIFY_DRESIDUAL);
+}
+
+/* Rows may start at any byte; arrays are aligned to their elements, the workspace to lines. */
+static size_t alignment_of(const verify_case *c, verify_role role) {
+  if (verify_role_has_rows(role)) return 1;
+  if (role == VERIFY_WORKSPACE) return 64;
+  if (role == VERIFY_STATS) return sizeof(rms_stat);
+  if (role == VERIFY_GRAD_SUMS) return sizeof(rms_grad_sum);
+  return role == VERIFY_INDICES ? sizeof(int64_t) : rms_dtype_size(c->tensor[role].dtype);
+}
+
+static char *place(void *ctx, const verify_case *c, verify_role role) {
+  const t_layout *layout = ctx;
+  size_t alignment = alignment_of(c, role), bytes = c->tensor[role].bytes;
+  size_t offset = role == VERIFY_WORKSPACE ? 0 : layout->offset / alignment * alignment;
+  if (role == VERIFY_WORKSPACE) bytes = (bytes + 63) / 64 * 64;
+  t_guard *room = &rooms[role];
+  if (!t_guard_fits(room, bytes + offset) || room->room_bytes > bytes + offset + (1u << 20)) {
+    t_guard_free(room);
+    *room = t_guard_make(bytes + offset);
+  }
+  char *data = t_guard_place(room, bytes, layout->flush, offset);
   memset(data, UNSET, bytes);
   return data;
 }
 
-static unsigned char *element_at(const tensor *t, int64_t i, int64_t h) {
-  return t->data + (size_t)(i * t->outer_stride + h * t->inner_stride) * t->element;
+static verify_allocator guarded(const scene *sc) {
+  return (verify_allocator){place, (void *)(uintptr_t)sc->layout};
 }
 
-/* A tensor of rows that follows the layout. */
-static void place_rows(scene *sc, slot s, rms_dtype dtype) {
-  const t_call *call = sc->call;
-  const t_layout *layout = sc->layout;
-  tensor *t = &sc->t[s];
-  *t = (tensor){.dtype = dtype, .element = rms_dtype_size(dtype), .outer = call->outer, .inner = call->inner};
-  t->cols = call->spec.cols;
-  int64_t pitch = t->cols + layout->inner_gap;
-  t->inner_stride = layout->inner_major ? t->outer * pitch + layout->outer_gap : pitch;
-  t->outer_stride = layout->inner_major ? pitch : t->inner * pitch + layout->outer_gap;
-  int64_t span = (t->outer - 1) * t->outer_stride + (t->inner - 1) * t->inner_stride + t->cols;
-  t->bytes = call->outer > 0 ? (size_t)span * t->element : 0;
-  t->data = room(s, t->bytes, layout->flush, layout->offset);
+/* The forward's tensors that the backward reads stay where they are. */
+static void open_scene(scene *sc, int backward) {
+  static const verify_role kept[] = {VERIFY_WEIGHT, VERIFY_INDICES, VERIFY_RSTD, VERIFY_MEAN, VERIFY_STATS};
+  const verify_case forward = sc->c;
+  verify_problem problem = problem_of(sc->call, sc->layout, backward);
+  verify_allocator allocator = guarded(sc);
+  T_EQ_INT(0, verify_case_describe(&sc->c, &problem));
+  for (size_t i = 0; backward && i < T_COUNT(kept); i++)
+    if (verify_case_has(&sc->c, kept[i])) sc->c.tensor[kept[i]].data = forward.tensor[kept[i]].data;
+  stride_rows(sc);
+  share_memory(sc);
+  T_EQ_INT(0, verify_case_place(&sc->c, &allocator));
 }
 
-/* A dense array; `element` bytes each. Aligned to its element, unlike rows, which may start at any byte. */
-static void place_array(scene *sc, slot s, rms_dtype dtype, size_t element, int64_t count) {
-  tensor *t = &sc->t[s];
-  *t = (tensor){.dtype = dtype, .element = element, .outer = 1, .inner = 1, .cols = count};
-  t->bytes = element * (size_t)count;
-  t->data = room(s, t->bytes, sc->layout->flush, sc->layout->offset / element * element);
+/* ---- Contents ---- */
+
+/* The numbers of the tensors in t_fill: the digests of fixed inputs depend on them. */
+static uint64_t stream_of(verify_role role) {
+  static const unsigned char streams[VERIFY_ROLES] = {
+      [VERIFY_X] = 0,          [VERIFY_RESIDUAL] = 1, [VERIFY_WEIGHT] = 2,   [VERIFY_BIAS] = 3,  [VERIFY_DY] = 8,
+      [VERIFY_DRESIDUAL] = 10, [VERIFY_DX] = 11,      [VERIFY_DWEIGHT] = 13, [VERIFY_DBIAS] = 14};
+  return streams[role];
 }
 
-/* The output `out` takes the memory of the input `in` if the layout asks for it and the types are the same. */
-static int share(scene *sc, unsigned flag, slot out, slot in, rms_dtype dtype) {
-  if (!(sc->layout->in_place & flag) || !sc->t[in].data || sc->t[in].dtype != dtype || !sc->t[in].before) return 0;
-  sc->t[out] = sc->t[in];
-  free(sc->t[in].before);
-  sc->t[in].before = sc->t[out].before = NULL; /* no longer an input that stays, so not shared twice either */
-  return 1;
-}
-
-static void remember(tensor *t) {
-  t->before = malloc(t->bytes + 1);
-  memcpy(t->before, t->data, t->bytes);
+static t_data companion(t_data style) {
+  return style == T_WIDE || style == T_SPECIAL ? style : T_NORMAL;
 }
 
 /* x of the forward, which is also x of a backward without a residual. */
-static void fill_x_row(const scene *sc, unsigned char *row, rms_dtype dtype, int64_t i, int64_t h) {
-  const t_call *call = sc->call;
-  int64_t number = (call->first_outer + i) * call->inner + h;
+static void fill_x_row(const t_call *call, unsigned char *row, rms_dtype dtype, int64_t number) {
   if (!call->raw_bytes) {
-    t_fill(row, dtype, call->spec.cols, call->data, call->seed, S_X, number);
+    t_fill(row, dtype, call->spec.cols, call->data, call->seed, stream_of(VERIFY_X), number);
     return;
   }
   size_t row_bytes = rms_dtype_size(dtype) * (size_t)call->spec.cols;
@@ -118,148 +156,97 @@ static void fill_x_row(const scene *sc, unsigned char *row, rms_dtype dtype, int
     row[b] = call->raw[((size_t)number * row_bytes + b) % call->raw_bytes];
 }
 
-static void fill_rows(scene *sc, slot s, t_data style) {
-  tensor *t = &sc->t[s];
-  for (int64_t i = 0; i < t->outer; i++)
-    for (int64_t h = 0; h < t->inner; h++)
-      if (s == S_X)
-        fill_x_row(sc, element_at(t, i, h), t->dtype, i, h);
-      else
-        t_fill(element_at(t, i, h), t->dtype, t->cols, style, sc->call->seed, (uint64_t)s,
-               (sc->call->first_outer + i) * t->inner + h);
-}
-
-static void input_rows(scene *sc, slot s, rms_dtype dtype, t_data style) {
-  place_rows(sc, s, dtype);
-  fill_rows(sc, s, style);
-  remember(&sc->t[s]);
-}
-
-static int64_t weight_rows(const t_call *call) {
-  return call->spec.weight_per_inner ? call->inner : 1;
-}
-
-/* weight, bias, dweight or dbias */
-static void place_parameter(scene *sc, slot s, rms_dtype dtype, int filled) {
+static void fill_row(const scene *sc, verify_role role, unsigned char *row, int64_t number) {
   const t_call *call = sc->call;
-  place_array(sc, s, dtype, rms_dtype_size(dtype), weight_rows(call) * call->spec.cols);
-  tensor *t = &sc->t[s];
-  for (int64_t h = 0; filled && h < weight_rows(call); h++)
-    t_fill(t->data + (size_t)(h * call->spec.cols) * t->element, dtype, call->spec.cols,
-           call->data == T_SPECIAL ? T_SPECIAL : T_NORMAL, call->seed, (uint64_t)s, h);
+  const verify_tensor *t = &sc->c.tensor[role];
+  t_data style = companion(call->data);
+  if (!verify_role_has_rows(role)) style = call->data == T_SPECIAL ? T_SPECIAL : T_NORMAL;
+  if (role == VERIFY_X)
+    fill_x_row(call, row, t->dtype, number);
+  else
+    t_fill(row, t->dtype, t->cols, style, call->seed, stream_of(role), number);
 }
 
-static void input_parameter(scene *sc, slot s) {
-  place_parameter(sc, s, sc->spec.weight_dtype, 1);
-  remember(&sc->t[s]);
+static void fill(const scene *sc, verify_role role) {
+  const verify_tensor *t = &sc->c.tensor[role];
+  int64_t first = verify_role_has_rows(role) ? sc->call->first_outer : 0;
+  for (int64_t i = 0; t->present && i < t->outer; i++)
+    for (int64_t h = 0; h < t->inner; h++)
+      fill_row(sc, role, element_at(t, i, h), (first + i) * t->inner + h);
 }
 
-/* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance needed/remaining.
- */
-static void place_indices(scene *sc) {
-  const vf_spec *spec = &sc->call->spec;
-  sc->spec.indices = NULL;
-  if (!sc->call->indexed) return;
-  place_array(sc, S_INDICES, RMS_F64, sizeof(int64_t), spec->partial);
-  int64_t *list = (int64_t *)(void *)sc->t[S_INDICES].data;
+/* The x of a backward with a residual: the sum that the forward stored. */
+static void copy_sum(scene *sc, const unsigned char *from) {
+  const verify_tensor *x = &sc->c.tensor[VERIFY_X];
+  size_t row_bytes = (size_t)x->cols * rms_dtype_size(x->dtype);
+  for (int64_t i = 0; i < x->outer; i++)
+    for (int64_t h = 0; h < x->inner; h++, from += row_bytes)
+      memcpy(element_at(x, i, h), from, row_bytes);
+}
+
+/* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance
+ * needed/remaining. */
+static void fill_indices(const scene *sc) {
+  const verify_spec *spec = &sc->call->spec;
+  int64_t *list = (int64_t *)(void *)sc->c.tensor[VERIFY_INDICES].data;
   int64_t width = spec->groups > 1 ? spec->cols / spec->groups : spec->cols, taken = 0;
   t_rng rng = {sc->call->seed ^ 0x1d};
-  for (int64_t j = 0; j < width && taken < spec->partial; j++)
+  for (int64_t j = 0; list && j < width && taken < spec->partial; j++)
     if (t_random_below(&rng, width - j) < spec->partial - taken) list[taken++] = j;
-  remember(&sc->t[S_INDICES]);
-  sc->spec.indices = list;
 }
 
-/* ---- After the call
- * ------------------------------------------------------------------------------------------------------ */
+static void remember(scene *sc) {
+  for (verify_role role = 0; role < VERIFY_ROLES; role++) {
+    const verify_tensor *t = &sc->c.tensor[role];
+    int carried = sc->c.problem.backward && role == VERIFY_STATS;
+    if (!t->present || sc->taken[role] || (verify_case_is_output(&sc->c, role) && !carried)) continue;
+    sc->before[role] = malloc(t->bytes + 1);
+    memcpy(sc->before[role], t->data, t->bytes);
+  }
+}
 
-static int gaps_whole(const tensor *t) {
+/* ---- After the call ---- */
+
+static int gaps_whole(const verify_tensor *t) {
   int outer_first = t->outer_stride >= t->inner_stride;
   int64_t slow = outer_first ? t->outer : t->inner, fast = outer_first ? t->inner : t->outer;
-  const unsigned char *at = t->data;
+  const unsigned char *at = (const unsigned char *)t->data;
   for (int64_t a = 0; a < slow; a++)
     for (int64_t b = 0; b < fast; b++) {
       const unsigned char *row = outer_first ? element_at(t, a, b) : element_at(t, b, a);
       for (; at < row; at++)
         if (*at != UNSET) return 0;
-      at = row + (size_t)t->cols * t->element;
+      at = row + (size_t)t->cols * rms_dtype_size(t->dtype);
     }
   return 1;
 }
 
 /* Every placed tensor: nothing around it or between its rows was written, and inputs are as they were. */
-static void check_surroundings(const scene *sc) {
-  for (int s = 0; s < S_COUNT; s++) {
-    const tensor *t = &sc->t[s];
-    if (!t->data) continue;
-    const t_guard *guard = &rooms[s];
-    if (t->data >= guard->room && t->data < guard->room + guard->room_bytes)
-      T_CHECK(t_guard_intact(guard, t->data, t->bytes));
-    T_CHECK(gaps_whole(t));
-    if (t->before) T_EQ_BYTES(t->before, t->data, t->bytes);
+static void check_surroundings(scene *sc) {
+  for (verify_role role = 0; role < VERIFY_ROLES; role++) {
+    const verify_tensor *t = &sc->c.tensor[role];
+    if (!t->present) continue;
+    if (t->shared_with == role) T_CHECK(t_guard_intact(&rooms[role], t->data, t->bytes));
+    if (verify_role_has_rows(role)) T_CHECK(gaps_whole(t));
+    if (sc->before[role]) T_EQ_BYTES(sc->before[role], t->data, t->bytes);
+    free(sc->before[role]);
+    sc->before[role] = NULL;
   }
 }
 
-static void forget(scene *sc, slot s) {
-  free(sc->t[s].before);
-  sc->t[s] = (tensor){0};
-}
-
-static void gather(const scene *sc, slot s, t_result *result, t_out out) {
-  const tensor *t = &sc->t[s];
-  if (!t->data) return;
-  size_t row_bytes = (size_t)t->cols * t->element;
+static void gather(const scene *sc, verify_role role, t_result *result, t_out out) {
+  const verify_tensor *t = &sc->c.tensor[role];
+  if (!t->present) return;
+  size_t element = rms_dtype_size(t->dtype), row_bytes = (size_t)t->cols * element;
   result->count[out] = t->outer * t->inner * t->cols;
   result->dtype[out] = t->dtype;
-  unsigned char *to = result->data[out] = malloc((size_t)result->count[out] * t->element + 1);
+  unsigned char *to = result->data[out] = malloc((size_t)result->count[out] * element + 1);
   for (int64_t i = 0; i < t->outer; i++)
     for (int64_t h = 0; h < t->inner; h++, to += row_bytes)
       memcpy(to, element_at(t, i, h), row_bytes);
 }
 
-/* ---- The calls
- * -------------------------------------------------------------------------------------------------------------- */
-
-static rms_view view_of(const scene *sc, slot s) {
-  const tensor *t = &sc->t[s];
-  int dense = sc->layout->outer_gap == 0 && sc->layout->inner_gap == 0 && !sc->layout->inner_major;
-  return (rms_view){.data = t->data,
-                    .dtype = (int32_t)t->dtype,
-                    .outer_stride = dense ? 0 : t->outer_stride,
-                    .inner_stride = dense ? 0 : t->inner_stride};
-}
-
-static rms_const_view const_view_of(const scene *sc, slot s) {
-  rms_view v = view_of(sc, s);
-  return (rms_const_view){v.data, v.dtype, v.reserved, v.outer_stride, v.inner_stride, v.col_stride};
-}
-
-static int64_t stat_count(const t_call *call) {
-  return call->outer * call->inner * (call->spec.groups > 1 ? call->spec.groups : 1);
-}
-
-static t_data companion(t_data style) {
-  return style == T_WIDE || style == T_SPECIAL ? style : T_NORMAL;
-}
-
-static void lay_out_forward(scene *sc) {
-  const t_call *call = sc->call;
-  const vf_spec *spec = &sc->spec;
-  rms_dtype stat_dtype = spec->dtype == RMS_F64 ? RMS_F64 : RMS_F32;
-  input_rows(sc, S_X, spec->dtype, call->data);
-  if (call->parts & T_RESIDUAL) input_rows(sc, S_RESIDUAL, spec->residual_dtype, companion(call->data));
-  if (call->parts & T_WEIGHT) input_parameter(sc, S_WEIGHT);
-  if (call->parts & T_BIAS) input_parameter(sc, S_BIAS);
-  if (!share(sc, T_Y_IN_X, S_Y, S_X, spec->dtype) && !share(sc, T_Y_IN_RESIDUAL, S_Y, S_RESIDUAL, spec->dtype))
-    place_rows(sc, S_Y, spec->dtype);
-  if (call->parts & T_RESIDUAL_OUT && !share(sc, T_SUM_IN_RESIDUAL, S_SUM, S_RESIDUAL, spec->residual_dtype) &&
-      !share(sc, T_SUM_IN_X, S_SUM, S_X, spec->residual_dtype))
-    place_rows(sc, S_SUM, spec->residual_dtype);
-  if (call->parts & T_SAVE_STATS) {
-    place_array(sc, S_RSTD, stat_dtype, rms_dtype_size(stat_dtype), stat_count(call));
-    if (spec->kind == RMS_KIND_LAYER) place_array(sc, S_MEAN, stat_dtype, rms_dtype_size(stat_dtype), stat_count(call));
-  }
-}
+/* ---- The calls ---- */
 
 static void before_call(const scene *sc) {
   if (sc->layout->around) sc->layout->around->before();
@@ -270,122 +257,91 @@ static rms_status after_call(const scene *sc, rms_status status) {
   return status;
 }
 
-static rms_status call_forward(scene *sc) {
-  const t_call *call = sc->call;
-  rms_forward_args args = {.outer = call->outer, .inner = call->inner};
-  args.x = const_view_of(sc, S_X);
-  if (sc->t[S_RESIDUAL].data) args.residual = const_view_of(sc, S_RESIDUAL);
-  args.weight = sc->t[S_WEIGHT].data;
-  args.bias = sc->t[S_BIAS].data;
-  args.y = view_of(sc, S_Y);
-  if (sc->t[S_SUM].data) args.residual_out = view_of(sc, S_SUM);
-  args.rstd = sc->t[S_RSTD].data;
-  args.mean = sc->t[S_MEAN].data;
-  args.weight_dtype = args.bias_dtype = (int32_t)sc->spec.weight_dtype;
-  if (sc->layout->split) place_array(sc, S_STATS, RMS_F64, sizeof(rms_stat), stat_count(call));
-  rms_stat *stats = (rms_stat *)(void *)sc->t[S_STATS].data;
-  before_call(sc);
-  if (!sc->layout->split) return after_call(sc, rms_forward(&sc->called, &args, sc->executor));
-  rms_status status = rms_stats(&sc->called, &args, stats, sc->executor);
-  return after_call(sc, status != RMS_OK ? status : rms_apply(&sc->called, &args, stats, sc->executor));
+/* Dense tensors are said to be so by strides of zero. */
+static void drop_strides(int64_t *outer_stride, int64_t *inner_stride, const t_layout *layout) {
+  if (is_dense(layout)) *outer_stride = *inner_stride = 0;
 }
+#define DROP_STRIDES(view) drop_strides(&(view).outer_stride, &(view).inner_stride, sc->layout)
 
-static void lay_out_backward(scene *sc, const t_result *forward) {
-  const t_call *call = sc->call;
-  const vf_spec *spec = &sc->spec;
-  int is_sum = (call->parts & T_RESIDUAL) != 0;
-  input_rows(sc, S_DY, spec->dtype, companion(call->data));
-  /* x of the backward: the sum that the forward stored, or the forward's x once more */
-  place_rows(sc, S_SAVED_X, is_sum ? spec->residual_dtype : spec->dtype);
-  tensor *x = &sc->t[S_SAVED_X];
-  const unsigned char *from = is_sum ? forward->data[T_OUT_SUM] : NULL;
-  for (int64_t i = 0; i < x->outer; i++)
-    for (int64_t h = 0; h < x->inner; h++)
-      if (is_sum)
-        memcpy(element_at(x, i, h), from + (size_t)((i * x->inner + h) * x->cols) * x->element,
-               (size_t)x->cols * x->element);
-      else
-        fill_x_row(sc, element_at(x, i, h), x->dtype, i, h);
-  remember(x);
-  if (call->parts & T_DRESIDUAL) input_rows(sc, S_DRESIDUAL, spec->residual_dtype, companion(call->data));
-  int shared = 0;
-  if (call->parts & T_DX && !(call->accumulate & RMS_ACCUMULATE_DX))
-    shared = share(sc, T_DX_IN_DY, S_DX, S_DY, spec->dtype) || share(sc, T_DX_IN_X, S_DX, S_SAVED_X, spec->dtype);
-  if (call->parts & T_DX && !shared) {
-    place_rows(sc, S_DX, spec->dtype);
-    if (call->accumulate & RMS_ACCUMULATE_DX) fill_rows(sc, S_DX, companion(call->data));
-  }
-  if (call->parts & T_DRESIDUAL_OUT &&
-      !share(sc, T_DRESIDUAL_IN_PLACE, S_DRESIDUAL_OUT, S_DRESIDUAL, spec->residual_dtype))
-    place_rows(sc, S_DRESIDUAL_OUT, spec->residual_dtype);
-  if (call->parts & T_DWEIGHT)
-    place_parameter(sc, S_DWEIGHT, spec->grad_dtype, call->accumulate & RMS_ACCUMULATE_DWEIGHT);
-  if (call->parts & T_DBIAS) place_parameter(sc, S_DBIAS, spec->grad_dtype, call->accumulate & RMS_ACCUMULATE_DBIAS);
-  if (sc->t[S_RSTD].data) remember(&sc->t[S_RSTD]);
-  if (sc->t[S_MEAN].data) remember(&sc->t[S_MEAN]);
+static rms_status call_forward(scene *sc) {
+  rms_forward_args args = verify_case_forward_args(&sc->c);
+  rms_stat *stats = (rms_stat *)(void *)sc->c.tensor[VERIFY_STATS].data;
+  DROP_STRIDES(args.x);
+  DROP_STRIDES(args.residual);
+  DROP_STRIDES(args.y);
+  DROP_STRIDES(args.residual_out);
+  before_call(sc);
+  if (!sc->layout->split) return after_call(sc, rms_forward(&sc->spec, &args, sc->executor));
+  rms_status status = rms_stats(&sc->spec, &args, stats, sc->executor);
+  return after_call(sc, status != RMS_OK ? status : rms_apply(&sc->spec, &args, stats, sc->executor));
 }
 
 static rms_status call_backward(scene *sc) {
-  const t_call *call = sc->call;
-  rms_backward_args args = {.outer = call->outer, .inner = call->inner, .accumulate = call->accumulate};
-  args.dy = const_view_of(sc, S_DY);
-  args.x = const_view_of(sc, S_SAVED_X);
-  if (sc->t[S_DRESIDUAL].data) args.dresidual = const_view_of(sc, S_DRESIDUAL);
-  args.weight = sc->t[S_WEIGHT].data;
-  args.rstd = sc->t[S_RSTD].data;
-  args.mean = sc->t[S_MEAN].data;
-  if (sc->t[S_DX].data) args.dx = view_of(sc, S_DX);
-  if (sc->t[S_DRESIDUAL_OUT].data) args.dresidual_out = view_of(sc, S_DRESIDUAL_OUT);
-  args.dweight = sc->t[S_DWEIGHT].data;
-  args.dbias = sc->t[S_DBIAS].data;
-  args.weight_dtype = (int32_t)sc->spec.weight_dtype;
-  args.dweight_dtype = args.dbias_dtype = (int32_t)sc->spec.grad_dtype;
-  if (args.dweight || args.dbias) {
-    /* exactly what is asked for, and aligned: the size is rounded up to whole lines for the placement alone */
-    args.workspace_bytes = rms_backward_workspace(&sc->called, &args);
-    size_t lines = (args.workspace_bytes + 63) / 64;
-    sc->t[S_WORKSPACE] = (tensor){.element = 1, .outer = 1, .inner = 1, .cols = (int64_t)(lines * 64)};
-    sc->t[S_WORKSPACE].bytes = lines * 64;
-    args.workspace = sc->t[S_WORKSPACE].data = room(S_WORKSPACE, lines * 64, sc->layout->flush, 0);
+  rms_backward_args args = verify_case_backward_args(&sc->c);
+  if (args.dweight || args.dbias) { /* exactly what is asked for */
+    verify_allocator allocator = guarded(sc);
+    T_EQ_INT(0, verify_case_place_workspace(&sc->c, rms_backward_workspace(&sc->spec, &args), &allocator));
+    args = verify_case_backward_args(&sc->c);
   }
-  if (sc->layout->split) place_array(sc, S_GRAD_SUMS, RMS_F64, sizeof(rms_grad_sum), stat_count(call));
-  const rms_stat *stats = (const rms_stat *)(void *)sc->t[S_STATS].data;
-  rms_grad_sum *sums = (rms_grad_sum *)(void *)sc->t[S_GRAD_SUMS].data;
+  const rms_stat *stats = (const rms_stat *)(void *)sc->c.tensor[VERIFY_STATS].data;
+  rms_grad_sum *sums = (rms_grad_sum *)(void *)sc->c.tensor[VERIFY_GRAD_SUMS].data;
+  DROP_STRIDES(args.dy);
+  DROP_STRIDES(args.x);
+  DROP_STRIDES(args.dresidual);
+  DROP_STRIDES(args.dx);
+  DROP_STRIDES(args.dresidual_out);
   before_call(sc);
-  if (!sc->layout->split) return after_call(sc, rms_backward(&sc->called, &args, sc->executor));
-  rms_status status = rms_backward_stats(&sc->called, &args, stats, sums, sc->executor);
-  if (status == RMS_OK) status = rms_backward_apply(&sc->called, &args, stats, sums, sc->executor);
+  if (!sc->layout->split) return after_call(sc, rms_backward(&sc->spec, &args, sc->executor));
+  rms_status status = rms_backward_stats(&sc->spec, &args, stats, sums, sc->executor);
+  if (status == RMS_OK) status = rms_backward_apply(&sc->spec, &args, stats, sums, sc->executor);
   return after_call(sc, status);
 }
 
+static void run_forward(scene *sc, t_result *result) {
+  static const verify_role inputs[] = {VERIFY_X, VERIFY_RESIDUAL, VERIFY_WEIGHT, VERIFY_BIAS};
+  open_scene(sc, 0);
+  for (size_t i = 0; i < T_COUNT(inputs); i++)
+    fill(sc, inputs[i]);
+  fill_indices(sc);
+  const verify_spec spec = verify_case_spec(&sc->c);
+  sc->spec = verify_library_spec(&spec);
+  remember(sc);
+  result->forward = call_forward(sc);
+  check_surroundings(sc);
+  gather(sc, VERIFY_Y, result, T_OUT_Y);
+  gather(sc, VERIFY_SUM, result, T_OUT_SUM);
+  gather(sc, VERIFY_RSTD, result, T_OUT_RSTD);
+  gather(sc, VERIFY_MEAN, result, T_OUT_MEAN);
+}
+
+static void run_backward(scene *sc, t_result *result) {
+  int accumulate = sc->call->accumulate;
+  open_scene(sc, 1);
+  if (sc->call->parts & T_RESIDUAL)
+    copy_sum(sc, result->data[T_OUT_SUM]);
+  else
+    fill(sc, VERIFY_X);
+  fill(sc, VERIFY_DY);
+  fill(sc, VERIFY_DRESIDUAL);
+  if (accumulate & RMS_ACCUMULATE_DX) fill(sc, VERIFY_DX);
+  if (accumulate & RMS_ACCUMULATE_DWEIGHT) fill(sc, VERIFY_DWEIGHT);
+  if (accumulate & RMS_ACCUMULATE_DBIAS) fill(sc, VERIFY_DBIAS);
+  remember(sc);
+  result->backward = call_backward(sc);
+  check_surroundings(sc);
+  gather(sc, VERIFY_DX, result, T_OUT_DX);
+  gather(sc, VERIFY_DS, result, T_OUT_DRESIDUAL);
+  gather(sc, VERIFY_DWEIGHT, result, T_OUT_DWEIGHT);
+  gather(sc, VERIFY_DBIAS, result, T_OUT_DBIAS);
+}
+
 t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *executor) {
-  scene sc = {.call = call, .layout = layout, .executor = executor, .spec = call->spec};
+  scene sc = {.call = call, .layout = layout, .executor = executor};
   t_result result = {.forward = RMS_OK, .backward = RMS_OK};
   t_context("%s", t_describe(call, layout));
   T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(layout->stream_bytes));
-  place_indices(&sc);
-  sc.called = vf_library_spec(&sc.spec);
-  lay_out_forward(&sc);
-  result.forward = call_forward(&sc);
-  check_surroundings(&sc);
-  gather(&sc, S_Y, &result, T_OUT_Y);
-  gather(&sc, S_SUM, &result, T_OUT_SUM);
-  gather(&sc, S_RSTD, &result, T_OUT_RSTD);
-  gather(&sc, S_MEAN, &result, T_OUT_MEAN);
-  static const slot forward_only[] = {S_X, S_RESIDUAL, S_BIAS, S_Y, S_SUM};
-  for (size_t i = 0; i < T_COUNT(forward_only); i++)
-    forget(&sc, forward_only[i]);
-  if (call->parts & T_BACKWARD && result.forward == RMS_OK) {
-    lay_out_backward(&sc, &result);
-    result.backward = call_backward(&sc);
-    check_surroundings(&sc);
-    gather(&sc, S_DX, &result, T_OUT_DX);
-    gather(&sc, S_DRESIDUAL_OUT, &result, T_OUT_DRESIDUAL);
-    gather(&sc, S_DWEIGHT, &result, T_OUT_DWEIGHT);
-    gather(&sc, S_DBIAS, &result, T_OUT_DBIAS);
-  }
-  for (int s = 0; s < S_COUNT; s++)
-    forget(&sc, (slot)s);
+  run_forward(&sc, &result);
+  if (call->parts & T_BACKWARD && result.forward == RMS_OK) run_backward(&sc, &result);
   return result;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Running error analysis: each intermediate value of the contract's arithmetic is a ball, the exact value with a radius
- * that the computed value cannot leave. The operations below carry the radius along. docs/error-bounds.md derives them.
- */
+ * that the computed value cannot leave. The operations below carry the radius along. docs/error-bounds.md
+ * derives them. */
 #include "bounds.h"
 
 #include "number.h"
@@ -22,11 +22,15 @@ typedef struct arithmetic {
   rms_dtype data;
 } arithmetic;
 
-static arithmetic arithmetic_of(const vf_spec *spec) {
-  rms_dtype type = vf_arithmetic(spec->dtype);
+static arithmetic arithmetic_of(const verify_spec *spec) {
+  rms_dtype type = verify_arithmetic(spec->dtype);
   int f64 = type == RMS_F64;
-  return (arithmetic){
-      vf_unit_roundoff(type), vf_underflow_unit(type), f64 ? 32 : 64, f64 ? 5 : 6, type != spec->dtype, spec->dtype};
+  return (arithmetic){verify_unit_roundoff(type),
+                      verify_underflow_unit(type),
+                      f64 ? 32 : 64,
+                      f64 ? 5 : 6,
+                      type != spec->dtype,
+                      spec->dtype};
 }
 
 static ball exact(double v) {
@@ -65,8 +69,8 @@ static ball root(ball a) {
 
 /* Rounding to the data type is monotone: the result lies between the rounded ends. `v` is the exact value rounded. */
 static ball to_data_type(const arithmetic *a, ball b, double v) {
-  double above = vf_round(a->data, b.v + b.e * SLACK + fabs(b.v) * 0x1p-52) - v;
-  double below = v - vf_round(a->data, b.v - b.e * SLACK - fabs(b.v) * 0x1p-52);
+  double above = verify_round(a->data, b.v + b.e * SLACK + fabs(b.v) * 0x1p-52) - v;
+  double below = v - verify_round(a->data, b.v - b.e * SLACK - fabs(b.v) * 0x1p-52);
   return (ball){v, fmax(fmax(above, below), 0)};
 }
 
@@ -81,12 +85,11 @@ static double sum_factor(const arithmetic *a, int64_t terms) {
   return depth * a->u / (1 - depth * a->u);
 }
 
-/* ---- The statistic --------------------------------------------------------------------------------------------------
- */
+/* ---- The statistic ---- */
 
 /* What underflow can take from a sum of squares. In the group's own units a square loses at most eta; where the sum is
  * formed unscaled (only if it is then a normal number) eta is that of the unscaled arithmetic. */
-static double square_underflow(const arithmetic *a, const vf_group *g, int64_t terms) {
+static double square_underflow(const arithmetic *a, const verify_group *g, int64_t terms) {
   int exponent;
   frexp(g->m2.hi, &exponent);
   int normal = a->lanes == 32 ? exponent + 2 * g->scale > -1023 : exponent + 2 * g->scale > -127;
@@ -94,7 +97,8 @@ static double square_underflow(const arithmetic *a, const vf_group *g, int64_t t
 }
 
 /* The error of the mean before its rounding; *size: the mean of |x|. */
-static double mean_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start, double *size) {
+static double mean_error(const verify_row *row, const arithmetic *a, const verify_group *g, int64_t start,
+                         double *size) {
   double magnitude = 0, n = (double)row->width;
   for (int64_t j = 0; j < row->width; j++)
     magnitude += fabs(ldexp(row->x[start + j], -g->scale));
@@ -103,9 +107,9 @@ static double mean_error(const vf_row *row, const arithmetic *a, const vf_group 
   return divide(sum, exact(n)).e;
 }
 
-/* LayerNorm: the squares are of x - m with m off the mean by at most `shift`; their exact sum is m2 + n*(mean - m)^2.
- */
-static double centred_square_error(const vf_row *row, const arithmetic *a, const vf_group *g, int64_t start,
+/* LayerNorm: the squares are of x - m with m off the mean by at most `shift`; their exact sum is m2 +
+ * n*(mean - m)^2. */
+static double centred_square_error(const verify_row *row, const arithmetic *a, const verify_group *g, int64_t start,
                                    double shift) {
   double squares = 0, n = (double)row->width, difference = (1 + a->u) * (1 + a->u) - 1;
   for (int64_t j = 0; j < row->width; j++) {
@@ -120,8 +124,8 @@ typedef struct statistic {
   double r_unrounded, mean_size;
 } statistic;
 
-static statistic bound_statistic(const vf_row *row, const arithmetic *a, int64_t index) {
-  const vf_group *g = &row->group[index];
+static statistic bound_statistic(const verify_row *row, const arithmetic *a, int64_t index) {
+  const verify_group *g = &row->group[index];
   statistic s = {0};
   double error = square_underflow(a, g, row->k);
   if (row->spec.kind == RMS_KIND_LAYER) {
@@ -146,15 +150,14 @@ static statistic bound_statistic(const vf_row *row, const arithmetic *a, int64_t
   return s;
 }
 
-/* ---- Forward --------------------------------------------------------------------------------------------------------
- */
+/* ---- Forward ---- */
 
-static ball element(const vf_row *row, int64_t j) {
+static ball element(const verify_row *row, int64_t j) {
   return exact(ldexp(row->x[j], -row->group[j / row->width].scale));
 }
 
 /* h before its own rounding. Scaling x down may have cost an underflow unit. */
-static ball bound_h(vf_row *row, const arithmetic *a, const statistic *s, int64_t j) {
+static ball bound_h(verify_row *row, const arithmetic *a, const statistic *s, int64_t j) {
   ball x = element(row, j);
   row->h_size[j] = (fabs(x.v) + s->mean_size) * s->r.v;
   if (row->spec.kind == RMS_KIND_LAYER) {
@@ -167,7 +170,7 @@ static ball bound_h(vf_row *row, const arithmetic *a, const statistic *s, int64_
 }
 
 /* The q of the definition: rounded to the data type or not. Returns the ball of what enters the product with g. */
-static ball bound_q(vf_row *row, const arithmetic *a, ball h, int64_t j) {
+static ball bound_q(verify_row *row, const arithmetic *a, ball h, int64_t j) {
   ball q = rounded(a, h);
   row->h_error[j] = q.e;
   if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT) q = to_data_type(a, settle(a, h), row->q[j].hi);
@@ -175,11 +178,11 @@ static ball bound_q(vf_row *row, const arithmetic *a, ball h, int64_t j) {
   return q;
 }
 
-static ball bound_y_before(const vf_row *row, const arithmetic *a, ball q, int64_t j) {
+static ball bound_y_before(const verify_row *row, const arithmetic *a, ball q, int64_t j) {
   ball y = q;
   if (row->g) {
     y = multiply(q, exact(row->g[j]));
-    if (vf_product_is_rounded(&row->spec)) {
+    if (verify_product_is_rounded(&row->spec)) {
       dd product = row->b ? dd_subtract(row->y[j], dd_from(row->b[j])) : row->y[j];
       y = to_data_type(a, settle(a, y), product.hi);
     } else if (row->b) {
@@ -190,7 +193,7 @@ static ball bound_y_before(const vf_row *row, const arithmetic *a, ball q, int64
   return row->g || row->b ? settle(a, y) : y;
 }
 
-static ball bound_y_after(const vf_row *row, const arithmetic *a, ball h, int64_t j) {
+static ball bound_y_after(const verify_row *row, const arithmetic *a, ball h, int64_t j) {
   if (!row->g && !row->b) return settle(a, h);
   ball y = rounded(a, h);
   if (row->g) y = multiply(y, exact(row->g[j]));
@@ -198,7 +201,7 @@ static ball bound_y_after(const vf_row *row, const arithmetic *a, ball h, int64_
   return settle(a, y);
 }
 
-void vf_bound_forward(vf_row *row) {
+void verify_bound_forward(verify_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   for (int64_t i = 0; i < row->groups; i++) {
@@ -215,13 +218,12 @@ void vf_bound_forward(vf_row *row) {
   }
 }
 
-/* ---- Backward -------------------------------------------------------------------------------------------------------
- */
+/* ---- Backward ---- */
 
 /* The arithmetic of a group's gradient, in its units. A row whose r or sums leave the range that numerics.md names is
  * scaled: an underflow costs eta in the group's units. Any other may not be, and then it costs eta in true units. */
-static arithmetic gradient_arithmetic(const vf_row *row, const arithmetic *a, const statistic *s, int64_t index) {
-  const vf_group *g = &row->group[index];
+static arithmetic gradient_arithmetic(const verify_row *row, const arithmetic *a, const statistic *s, int64_t index) {
+  const verify_group *g = &row->group[index];
   int wide = a->lanes == 32, r_limit = wide ? 251 : 32, sum_limit = wide ? -501 : -61;
   double ux = 0, uh = 0, u = 0, r = ldexp(s->r.v, -g->scale);
   for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
@@ -237,7 +239,7 @@ static arithmetic gradient_arithmetic(const vf_row *row, const arithmetic *a, co
   return gradient;
 }
 
-static void bound_u(vf_row *row, const arithmetic *a, int64_t index) {
+static void bound_u(verify_row *row, const arithmetic *a, int64_t index) {
   int scale = row->group[index].u_scale;
   for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
     ball u = row->g ? multiply(exact(row->dy[j]), exact(row->g[j])) : exact(row->dy[j]);
@@ -258,8 +260,8 @@ typedef struct row_sum {
 } row_sum;
 
 /* A row sum of u*z, z with errors, every product added by one fma. */
-static row_sum bound_sum(const vf_row *row, const arithmetic *a, int64_t start, dd sum,
-                         ball (*z)(const vf_row *, int64_t)) {
+static row_sum bound_sum(const verify_row *row, const arithmetic *a, int64_t start, dd sum,
+                         ball (*z)(const verify_row *, int64_t)) {
   double error = 0, size = 0;
   for (int64_t j = start; j < start + row->width; j++) {
     ball term = multiply((ball){row->u[j].hi, row->u_error[j]}, z(row, j));
@@ -270,19 +272,19 @@ static row_sum bound_sum(const vf_row *row, const arithmetic *a, int64_t start, 
   return (row_sum){{sum.hi, total * SLACK}, size};
 }
 
-static ball one(const vf_row *row, int64_t j) {
+static ball one(const verify_row *row, int64_t j) {
   (void)row, (void)j;
   return exact(1);
 }
 
-static ball normalised(const vf_row *row, int64_t j) {
+static ball normalised(const verify_row *row, int64_t j) {
   return of(row->h[j], row->h_error[j]);
 }
 
 /* dresidual and the old dx are added one by one in the arithmetic; the last operation's rounding is the output's own.
  * In true units: the caller's ball is in those of the group. */
-static void bound_dx(vf_row *row, const arithmetic *a, ball dx, double size, int64_t j) {
-  const vf_group *g = &row->group[j / row->width];
+static void bound_dx(verify_row *row, const arithmetic *a, ball dx, double size, int64_t j) {
+  const verify_group *g = &row->group[j / row->width];
   int scale = g->u_scale - g->scale;
   /* The scaled form pays an underflow unit in its own units, in which dy is of the order of one, and four on the way
    * back. */
@@ -294,10 +296,10 @@ static void bound_dx(vf_row *row, const arithmetic *a, ball dx, double size, int
 }
 
 /* `a` is the arithmetic in true units, `in` that of the group's gradient. */
-static void bound_rms_gradient(vf_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
+static void bound_rms_gradient(verify_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
                                int64_t index) {
   int64_t start = index * row->width;
-  const vf_group *g = &row->group[index];
+  const verify_group *g = &row->group[index];
   row_sum ux = bound_sum(row, in, start, g->sum_ux, element);
   ball k = exact((double)row->k), c = exact(0), square = rounded(a, multiply(s->r, s->r));
   double c_size = 0;
@@ -319,10 +321,10 @@ static void bound_rms_gradient(vf_row *row, const arithmetic *a, const arithmeti
   }
 }
 
-static void bound_layer_gradient(vf_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
+static void bound_layer_gradient(verify_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
                                  int64_t index) {
   int64_t start = index * row->width;
-  const vf_group *g = &row->group[index];
+  const verify_group *g = &row->group[index];
   row_sum uh = bound_sum(row, in, start, g->sum_ux, normalised), u = bound_sum(row, in, start, g->sum_u, one);
   ball n = exact((double)row->width), mean_uh = rounded(in, divide(uh.sum, n)), mean_u = rounded(in, divide(u.sum, n));
   if (row->spec.eps_place == RMS_EPS_OUTSIDE)
@@ -336,16 +338,16 @@ static void bound_layer_gradient(vf_row *row, const arithmetic *a, const arithme
 }
 
 /* dy times h or q, rounded to the arithmetic and, where the definition says so, to the data type. */
-static void bound_dweight_term(vf_row *row, const arithmetic *a, int64_t j) {
+static void bound_dweight_term(verify_row *row, const arithmetic *a, int64_t j) {
   ball term = multiply(exact(row->dy[j]), of(row->q[j], row->q_error[j]));
-  if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT && vf_product_is_rounded(&row->spec))
+  if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT && verify_product_is_rounded(&row->spec))
     term = to_data_type(a, settle(a, term), row->dw[j].hi);
   else
     term = rounded(a, term);
   row->dw_error[j] = term.e;
 }
 
-void vf_bound_backward(vf_row *row) {
+void verify_bound_backward(verify_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
   for (int64_t i = 0; i < row->groups; i++) {
     statistic s = bound_statistic(row, &a, i);
@@ -364,8 +366,8 @@ void vf_bound_backward(vf_row *row) {
 
 /* Within a block a term passes at most as many additions as the block has rows; then in f64 one per block, and up to 64
  * where parts that were summed apart are joined; never more than there are rows. */
-double vf_bound_column(const vf_spec *spec, int64_t rows, double error, double magnitude) {
-  double u = vf_unit_roundoff(vf_arithmetic(spec->dtype)), depth = rows < 64 ? (double)rows : 64;
+double verify_bound_column(const verify_spec *spec, int64_t rows, double error, double magnitude) {
+  double u = verify_unit_roundoff(verify_arithmetic(spec->dtype)), depth = rows < 64 ? (double)rows : 64;
   double inner = depth * u / (1 - depth * u), joins = (double)(rows / 64 + 64 < rows ? rows / 64 + 64 : rows);
   double blocks = joins * 0x1p-53;
   return (error + (inner + blocks + inner * blocks) * (magnitude + error)) * SLACK;

@@ -7,14 +7,14 @@
 
 #include "oracle.h"
 
-/* After vf_oracle_forward: h_error, q_error, y_error, r_error, mean_error. */
-void vf_bound_forward(vf_row *row);
+/* After verify_oracle_forward: h_error, q_error, y_error, r_error, mean_error. */
+void verify_bound_forward(verify_row *row);
 
-/* After vf_oracle_backward: h_error, q_error, u_error, dx_error, dw_error. */
-void vf_bound_backward(vf_row *row);
+/* After verify_oracle_backward: h_error, q_error, u_error, dx_error, dw_error. */
+void verify_bound_backward(verify_row *row);
 
 /* The error of a column sum over `rows` terms: blocks of at most 64 rows in the arithmetic type, the blocks in f64.
  * error: sum of the terms' own bounds; magnitude: sum of |term|. */
-double vf_bound_column(const vf_spec *spec, int64_t rows, double error, double magnitude);
+double verify_bound_column(const verify_spec *spec, int64_t rows, double error, double magnitude);
 
 #endif

@@ -1,75 +1,90 @@
 /* SPDX-License-Identifier: MIT
  *
- * A case: a problem with its memory. Every tensor lies in a block of its own that is filled with a canary, in front,
- * behind and in the gaps between rows; a copy of each block as it was before the call tells what the call has changed.
- */
+ * A case: a problem with its memory. This is the one place that knows which tensors a problem has, of which types and
+ * shapes, and how a call of the library is made of them; where they lie is up to an allocator:
+ *
+ *   verify_case_describe    the tensors, without memory
+ *   ...                     the caller may change strides, or let an output share an input's memory
+ *   verify_case_place       memory for each of them, on the host or on a device
+ *   verify_case_..._args    the arguments of the call */
 #ifndef RMSNORM_VERIFY_CASE_H
 #define RMSNORM_VERIFY_CASE_H
 
 #include <stddef.h>
 #include "problem.h"
 
-typedef enum vf_role {
-  VF_X, /* forward: x; backward: what was normalised, the residual sum where the problem has a residual */
-  VF_RESIDUAL,
-  VF_WEIGHT,
-  VF_BIAS,
-  VF_DY,
-  VF_DRESIDUAL,
-  VF_INDICES,
-  VF_Y,
-  VF_SUM,
-  VF_RSTD, /* forward: output; backward: input */
-  VF_MEAN,
-  VF_DX,
-  VF_DS,
-  VF_DWEIGHT,
-  VF_DBIAS,
-  VF_STATS,     /* rms_stat array of the split form     */
-  VF_GRAD_SUMS, /* rms_grad_sum array of the split form */
-  VF_WORKSPACE,
-  VF_ROLES
-} vf_role;
+typedef enum verify_role {
+  VERIFY_X, /* forward: x; backward: what was normalised, the residual sum where the problem has a residual */
+  VERIFY_RESIDUAL,
+  VERIFY_WEIGHT,
+  VERIFY_BIAS,
+  VERIFY_DY,
+  VERIFY_DRESIDUAL,
+  VERIFY_INDICES,
+  VERIFY_Y,
+  VERIFY_SUM,
+  VERIFY_RSTD, /* forward: output; backward: input */
+  VERIFY_MEAN,
+  VERIFY_DX,
+  VERIFY_DS,
+  VERIFY_DWEIGHT,
+  VERIFY_DBIAS,
+  VERIFY_STATS,     /* rms_stat array of the split form     */
+  VERIFY_GRAD_SUMS, /* rms_grad_sum array of the split form */
+  VERIFY_WORKSPACE,
+  VERIFY_ROLES
+} verify_role;
 
-typedef struct vf_tensor {
-  char *block, *before; /* the whole block and its copy; NULL: absent */
-  size_t block_bytes;
-  char *data; /* the first element, in block */
-  rms_dtype dtype;
-  int64_t outer, inner, cols; /* bytes for the three that are not elements */
-  int64_t outer_stride, inner_stride;
-  vf_role shared_with; /* itself, or the input whose memory it shares (in place) */
-} vf_tensor;
+typedef struct verify_tensor {
+  int present;
+  char *data;                         /* the first element; NULL: no memory yet                                 */
+  rms_dtype dtype;                    /* RMS_AS_X: not elements but `cols` bytes (indices, split form, workspace) */
+  int64_t outer, inner, cols;         /* what does not follow the rows has one outer index                      */
+  int64_t outer_stride, inner_stride; /* in elements                                                    */
+  size_t bytes;                       /* from the first element to behind the last, gaps included       */
+  verify_role shared_with;            /* itself, or the input whose memory it takes (in place)          */
+} verify_tensor;
 
-typedef struct vf_case {
-  vf_problem problem;
-  vf_tensor tensor[VF_ROLES];
-} vf_case;
+typedef struct verify_case {
+  verify_problem problem;
+  verify_tensor tensor[VERIFY_ROLES];
+} verify_case;
 
-/* Allocates and fills everything but the workspace. Returns 0, or -1 with a message when there is no memory. */
-int vf_case_create(vf_case *c, const vf_problem *problem, char *message, size_t message_size);
-int vf_case_add_workspace(vf_case *c, size_t bytes);
-void vf_case_destroy(vf_case *c);
+/* Every tensor of the problem but the workspace. 0, or -1 if a size overflows. */
+int verify_case_describe(verify_case *c, const verify_problem *problem);
 
-/* Fills the block copies of tensors whose contents were set after creation. */
-void vf_case_keep(vf_case *c, vf_role role);
+/* Sets the strides of a tensor of rows, in elements, and its bytes, which then end with the last row. */
+void verify_tensor_stride(verify_tensor *t, int64_t outer_stride, int64_t inner_stride);
 
-static inline int vf_has(const vf_case *c, vf_role role) {
-  return c->tensor[role].block != NULL;
+/* Memory for c->tensor[role], whose type and bytes are known: aligned for its type; NULL: there is none. It belongs to
+ * the allocator. */
+typedef struct verify_allocator {
+  char *(*place)(void *ctx, const verify_case *c, verify_role role);
+  void *ctx;
+} verify_allocator;
+
+/* Memory for every tensor that has none. 0, or -1 if the allocator has none. */
+int verify_case_place(verify_case *c, const verify_allocator *allocator);
+/* The workspace of a backward, once its size is known. */
+int verify_case_place_workspace(verify_case *c, size_t bytes, const verify_allocator *allocator);
+
+static inline int verify_case_has(const verify_case *c, verify_role role) {
+  return c->tensor[role].present;
 }
 
-/* One row as doubles: as it was before the call, and as it is now. */
-void vf_row_before(const vf_case *c, vf_role role, int64_t outer, int64_t inner, double *row);
-void vf_row_now(const vf_case *c, vf_role role, int64_t outer, int64_t inner, double *row);
+/* Whether the call writes this tensor. */
+int verify_case_is_output(const verify_case *c, verify_role role);
+/* Whether this tensor has rows of `cols` elements; rstd, mean and the rest are arrays. */
+int verify_role_has_rows(verify_role role);
 
-/* The role whose memory was written where it may not be (a canary or an input), or VF_ROLES when all is well. */
-vf_role vf_case_spoiled(const vf_case *c);
+/* Statistics of a problem: outer x inner x groups. */
+int64_t verify_statistic_count(const verify_problem *problem);
 
-const char *vf_role_name(vf_role role);
+const char *verify_role_name(verify_role role);
 
-/* What the library is called with; pointers into the blocks. */
-vf_spec vf_case_spec(const vf_case *c); /* with the index list */
-rms_forward_args vf_case_forward_args(const vf_case *c);
-rms_backward_args vf_case_backward_args(const vf_case *c);
+/* What the library is called with; pointers into the case's memory. */
+verify_spec verify_case_spec(const verify_case *c); /* with the index list */
+rms_forward_args verify_case_forward_args(const verify_case *c);
+rms_backward_args verify_case_backward_args(const verify_case *c);
 
 #endif

@@ -8,11 +8,14 @@
 
 /* Powers of two that take normal numbers to where squares lose digits and to the ends of the range. Six standard
  * deviations still fit at the top. */
-static double scale_of(vf_data data, rms_dtype dtype) {
+static double scale_of(verify_data data, rms_dtype dtype) {
   int top = dtype == RMS_F64 ? 1021 : dtype == RMS_F16 ? 13 : 125;
   int low = dtype == RMS_F64 ? -450 : dtype == RMS_F16 ? -10 : -52;
   int bottom = dtype == RMS_F64 ? -1060 : dtype == RMS_F16 ? -20 : -133;
-  return data == VF_HUGE ? ldexp(1, top) : data == VF_SMALL ? ldexp(1, low) : data == VF_TINY ? ldexp(1, bottom) : 1;
+  return data == VERIFY_HUGE    ? ldexp(1, top)
+         : data == VERIFY_SMALL ? ldexp(1, low)
+         : data == VERIFY_TINY  ? ldexp(1, bottom)
+                                : 1;
 }
 
 static double largest_of(rms_dtype dtype) {
@@ -27,74 +30,98 @@ static double mean_of(rms_dtype dtype) {
   return dtype == RMS_F64 ? 1e6 : dtype == RMS_F32 ? 1000 : 100;
 }
 
-static double with_sign(double magnitude, vf_random *random) {
-  return vf_random_bits(random) & 1 ? -magnitude : magnitude;
+static double with_sign(double magnitude, verify_random *random) {
+  return verify_random_bits(random) & 1 ? -magnitude : magnitude;
 }
 
 /* A power of two spread over about six decades, times a number in [1, 2), with a random sign. */
-static double draw_wide(vf_random *random) {
-  double exponent = floor(2.9 * vf_random_normal(random));
-  double magnitude = ldexp(1 + vf_random_uniform(random), (int)exponent);
+static double draw_wide(verify_random *random) {
+  double exponent = floor(2.9 * verify_random_normal(random));
+  double magnitude = ldexp(1 + verify_random_uniform(random), (int)exponent);
   return with_sign(magnitude, random);
 }
 
-static double draw_cauchy(vf_random *random) {
-  double above = vf_random_normal(random), below = vf_random_normal(random); /* in this order with every compiler */
+static double draw_cauchy(verify_random *random) {
+  double above = verify_random_normal(random),
+         below = verify_random_normal(random); /* in this order with every compiler */
   double ratio = above / below;
   return fabs(ratio) <= 1e4 ? ratio : copysign(1e4, ratio); /* also cuts 1/0 */
 }
 
-static double draw_steps(rms_dtype dtype, vf_random *random) {
-  double steps = 1 + (double)vf_random_below(random, 7);
-  return with_sign(steps * vf_ulp(dtype, 0), random);
+static double draw_steps(rms_dtype dtype, verify_random *random) {
+  double steps = 1 + (double)verify_random_below(random, 7);
+  return with_sign(steps * verify_ulp(dtype, 0), random);
 }
 
-static double draw_exact(vf_random *random) {
-  return ((double)vf_random_below(random, 33) - 16) / 8;
+static double draw_exact(verify_random *random) {
+  return ((double)verify_random_below(random, 33) - 16) / 8;
 }
 
-static double draw_input(vf_data data, rms_dtype dtype, vf_random *random) {
+static double draw_input(verify_data data, rms_dtype dtype, verify_random *random) {
   switch (data) {
-  case VF_LOGNORMAL:
+  case VERIFY_LOGNORMAL:
     return draw_wide(random);
-  case VF_CAUCHY:
+  case VERIFY_CAUCHY:
     return draw_cauchy(random);
-  case VF_HUGEMEAN:
-    return mean_of(dtype) + vf_random_normal(random);
-  case VF_MAX:
+  case VERIFY_HUGEMEAN:
+    return mean_of(dtype) + verify_random_normal(random);
+  case VERIFY_MAX:
     return with_sign(largest_of(dtype), random);
-  case VF_LEAST:
+  case VERIFY_LEAST:
     return with_sign(least_normal_of(dtype), random);
-  case VF_STEPS:
+  case VERIFY_STEPS:
     return draw_steps(dtype, random);
-  case VF_EXACT:
+  case VERIFY_EXACT:
     return draw_exact(random);
   default:
-    return scale_of(data, dtype) * vf_random_normal(random);
+    return scale_of(data, dtype) * verify_random_normal(random);
   }
 }
 
-double vf_draw(const vf_problem *p, vf_role role, vf_random *random) {
-  if (role == VF_DY) return draw_input(p->dy_data, p->spec.dtype, random);
-  if (p->data == VF_EXACT) return draw_exact(random);
+/* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
+static double draw(const verify_problem *p, verify_role role, verify_random *random) {
+  if (role == VERIFY_DY) return draw_input(p->dy_data, p->spec.dtype, random);
+  if (p->data == VERIFY_EXACT) return draw_exact(random);
   switch (role) {
-  case VF_X:
+  case VERIFY_X:
     return draw_input(p->data, p->spec.dtype, random);
-  case VF_RESIDUAL: /* an eighth: the sum of two huge numbers still fits */
+  case VERIFY_RESIDUAL: /* an eighth: the sum of two huge numbers still fits */
     return draw_input(p->data, p->spec.dtype, random) / 8;
-  case VF_WEIGHT: /* around g = 1 */
-    return 1 - p->spec.weight_offset + 0.25 * vf_random_normal(random);
-  case VF_BIAS:
-    return 0.5 * vf_random_normal(random);
+  case VERIFY_WEIGHT: /* around g = 1 */
+    return 1 - p->spec.weight_offset + 0.25 * verify_random_normal(random);
+  case VERIFY_BIAS:
+    return 0.5 * verify_random_normal(random);
   default:
-    return vf_random_normal(random);
+    return verify_random_normal(random);
   }
 }
 
 /* Takes each position with the chance that fills the list exactly: every subset is equally likely. */
-void vf_draw_indices(const vf_problem *p, int64_t *indices) {
+void verify_draw_indices(const verify_problem *p, int64_t *indices) {
   int64_t width = p->spec.cols / (p->spec.groups ? p->spec.groups : 1), taken = 0;
-  vf_random random = vf_random_start(p->seed, VF_INDICES);
+  verify_random random = verify_random_start(p->seed, VERIFY_INDICES);
   for (int64_t i = 0; i < width && taken < p->spec.partial; i++)
-    if ((int64_t)vf_random_below(&random, (uint64_t)(width - i)) < p->spec.partial - taken) indices[taken++] = i;
+    if ((int64_t)verify_random_below(&random, (uint64_t)(width - i)) < p->spec.partial - taken) indices[taken++] = i;
+}
+
+static void fill(verify_case *c, verify_role role) {
+  const verify_tensor *t = &c->tensor[role];
+  verify_random random = verify_random_start(c->problem.seed, role);
+  for (int64_t i = 0; i < t->outer; i++)
+    for (int64_t h = 0; h < t->inner; h++)
+      for (int64_t j = 0; j < t->cols; j++)
+        verify_store(t->dtype, t->data, i * t->outer_stride + h * t->inner_stride + j,
+                     draw(&c->problem, role, &random));
+}
+
+void verify_case_fill(verify_case *c) {
+  static const verify_role inputs[] = {VERIFY_X,    VERIFY_RESIDUAL, VERIFY_WEIGHT,
+                                       VERIFY_BIAS, VERIFY_DY,       VERIFY_DRESIDUAL};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (verify_case_has(c, inputs[i])) fill(c, inputs[i]);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DX) fill(c, VERIFY_DX);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DWEIGHT) fill(c, VERIFY_DWEIGHT);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DBIAS) fill(c, VERIFY_DBIAS);
+  if (verify_case_has(c, VERIFY_INDICES))
+    verify_draw_indices(&c->problem, (int64_t *)(void *)c->tensor[VERIFY_INDICES].data);
 }

@@ -6,10 +6,11 @@
 #include "case.h"
 #include "random.h"
 
-/* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
-double vf_draw(const vf_problem *problem, vf_role role, vf_random *random);
+/* Fills the inputs of a case in host memory, the index list and the outputs that are added to, but for rstd and mean.
+ */
+void verify_case_fill(verify_case *c);
 
 /* problem->spec.partial strictly ascending indices below cols / groups. */
-void vf_draw_indices(const vf_problem *problem, int64_t *indices);
+void verify_draw_indices(const verify_problem *problem, int64_t *indices);
 
 #endif

@@ -32,7 +32,7 @@ static int last_place(const format *f, double value) {
   return value == 0 || place < bottom ? bottom : place;
 }
 
-double vf_round(rms_dtype dtype, double value) {
+double verify_round(rms_dtype dtype, double value) {
   if (dtype == RMS_F64 || !isfinite(value) || value == 0) return value;
   format f = format_of(dtype);
   int place = last_place(&f, value);
@@ -40,17 +40,17 @@ double vf_round(rms_dtype dtype, double value) {
   return fabs(rounded) > f.largest ? copysign((double)INFINITY, value) : rounded;
 }
 
-double vf_ulp(rms_dtype dtype, double value) {
+double verify_ulp(rms_dtype dtype, double value) {
   format f = format_of(dtype);
   if (!isfinite(value) || fabs(value) > f.largest) value = f.largest;
   return ldexp(1, last_place(&f, value));
 }
 
-double vf_unit_roundoff(rms_dtype dtype) {
+double verify_unit_roundoff(rms_dtype dtype) {
   return ldexp(1, -format_of(dtype).digits);
 }
 
-double vf_underflow_unit(rms_dtype dtype) {
+double verify_underflow_unit(rms_dtype dtype) {
   format f = format_of(dtype);
   return dtype == RMS_F64 ? 0x1p-1074 : ldexp(1, f.lowest - f.digits); /* half of 2^-1074 is below every double */
 }
@@ -75,7 +75,7 @@ static uint16_t f16_from_double(double value) {
   return (uint16_t)(sign | (unsigned)(exponent + 14) << 10 | ((unsigned)ldexp(fraction, 11) & 1023u));
 }
 
-double vf_load(rms_dtype dtype, const void *data, int64_t index) {
+double verify_load(rms_dtype dtype, const void *data, int64_t index) {
   const char *at = (const char *)data + index * (int64_t)rms_dtype_size(dtype);
   double wide;
   float single;
@@ -99,9 +99,9 @@ double vf_load(rms_dtype dtype, const void *data, int64_t index) {
   }
 }
 
-void vf_store(rms_dtype dtype, void *data, int64_t index, double value) {
+void verify_store(rms_dtype dtype, void *data, int64_t index, double value) {
   char *at = (char *)data + index * (int64_t)rms_dtype_size(dtype);
-  double rounded = vf_round(dtype, value);
+  double rounded = verify_round(dtype, value);
   float single = (float)rounded;
   uint16_t half;
   uint32_t bits;

@@ -8,20 +8,20 @@
 #include "rmsnorm.h"
 
 /* Nearest value of the type, ties to even, overflow to infinity. Exact for values that the type holds. */
-double vf_round(rms_dtype dtype, double value);
+double verify_round(rms_dtype dtype, double value);
 
 /* Distance between neighbours of the type at `value`: its unit in the last place, 2^-149 and the like at the bottom. */
-double vf_ulp(rms_dtype dtype, double value);
+double verify_ulp(rms_dtype dtype, double value);
 
 /* Half the spacing at 1, and half the smallest subnormal: the two constants of rounding-error analysis. */
-double vf_unit_roundoff(rms_dtype dtype);
-double vf_underflow_unit(rms_dtype dtype);
+double verify_unit_roundoff(rms_dtype dtype);
+double verify_underflow_unit(rms_dtype dtype);
 
-double vf_load(rms_dtype dtype, const void *data, int64_t index);
-void vf_store(rms_dtype dtype, void *data, int64_t index, double value); /* rounds */
+double verify_load(rms_dtype dtype, const void *data, int64_t index);
+void verify_store(rms_dtype dtype, void *data, int64_t index, double value); /* rounds */
 
 /* The arithmetic of the contract: f64 for f64 data, f32 otherwise. */
-static inline rms_dtype vf_arithmetic(rms_dtype dtype) {
+static inline rms_dtype verify_arithmetic(rms_dtype dtype) {
   return dtype == RMS_F64 ? RMS_F64 : RMS_F32;
 }
 

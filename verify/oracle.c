@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include "number.h"
 
-int vf_row_create(vf_row *row, const vf_spec *spec) {
-  *row = (vf_row){.spec = *spec};
+int verify_row_create(verify_row *row, const verify_spec *spec) {
+  *row = (verify_row){.spec = *spec};
   row->groups = spec->groups ? spec->groups : 1;
   row->width = spec->cols / row->groups;
   row->k = spec->partial ? spec->partial : row->width;
@@ -24,7 +24,7 @@ int vf_row_create(vf_row *row, const vf_spec *spec) {
   ok &= (row->r_error = calloc(groups, sizeof(double))) != NULL;
   ok &= (row->mean_error = calloc(groups, sizeof(double))) != NULL;
   if (!ok) {
-    vf_row_destroy(row);
+    verify_row_destroy(row);
     return -1;
   }
   for (int64_t i = 0; i < row->k; i++)
@@ -32,32 +32,32 @@ int vf_row_create(vf_row *row, const vf_spec *spec) {
   return 0;
 }
 
-void vf_row_destroy(vf_row *row) {
+void verify_row_destroy(verify_row *row) {
   void *all[] = {row->h,       row->q,          row->u,       row->y,        row->dx,       row->dw,      row->h_error,
                  row->q_error, row->u_error,    row->y_error, row->dx_error, row->dw_error, row->in_stat, row->group,
                  row->r_error, row->mean_error, row->h_size,  row->y_size,   row->dx_size};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
-  *row = (vf_row){0};
+  *row = (verify_row){0};
 }
 
-double vf_gain(const vf_spec *spec, double weight) {
-  rms_dtype type = vf_arithmetic(spec->dtype);
-  return vf_round(type, weight + vf_round(type, spec->weight_offset));
+double verify_gain(const verify_spec *spec, double weight) {
+  rms_dtype type = verify_arithmetic(spec->dtype);
+  return verify_round(type, weight + verify_round(type, spec->weight_offset));
 }
 
-/* The sum in double is rounded twice, but 53 bits are more than twice 24 and two: the result is that of one rounding.
- */
-double vf_residual_sum(const vf_spec *spec, double x, double residual) {
-  return vf_round(spec->residual_dtype, x + residual);
+/* The sum in double is rounded twice, but 53 bits are more than twice 24 and two: the result is that of
+ * one rounding. */
+double verify_residual_sum(const verify_spec *spec, double x, double residual) {
+  return verify_round(spec->residual_dtype, x + residual);
 }
 
-int vf_product_is_rounded(const vf_spec *spec) {
+int verify_product_is_rounded(const verify_spec *spec) {
   return spec->weight_dtype == spec->dtype;
 }
 
 /* Element j of the group, in its units. */
-static dd scaled(const vf_row *row, const vf_group *g, int64_t start, int64_t j) {
+static dd scaled(const verify_row *row, const verify_group *g, int64_t start, int64_t j) {
   return dd_from(ldexp(row->x[start + j], -g->scale));
 }
 
@@ -68,21 +68,21 @@ static int exponent_of(double value) {
 }
 
 /* Near the largest element of the statistic; eps may be larger still. */
-static int choose_scale(const vf_row *row, int64_t start) {
+static int choose_scale(const verify_row *row, int64_t start) {
   double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(row->spec.eps) : row->spec.eps;
   for (int64_t j = 0; j < row->width; j++)
     if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->x[start + j]));
   return most > 0 ? exponent_of(most) : 0;
 }
 
-static dd mean_of(const vf_row *row, const vf_group *g, int64_t start) {
+static dd mean_of(const verify_row *row, const verify_group *g, int64_t start) {
   dd sum = dd_from(0);
   for (int64_t j = 0; j < row->width; j++)
     sum = dd_add(sum, scaled(row, g, start, j));
   return dd_divide(sum, dd_from((double)row->width));
 }
 
-static void group_statistic(const vf_row *row, vf_group *g, int64_t start) {
+static void group_statistic(const verify_row *row, verify_group *g, int64_t start) {
   int inside = row->spec.eps_place == RMS_EPS_INSIDE;
   g->scale = choose_scale(row, start);
   g->eps = ldexp(row->spec.eps, inside ? -2 * g->scale : -g->scale);
@@ -99,38 +99,37 @@ static void group_statistic(const vf_row *row, vf_group *g, int64_t start) {
   g->r = root.hi > 0 ? dd_divide(dd_from(1), root) : dd_from(0); /* a zero statistic with eps = 0 gives r = 0 */
 }
 
-void vf_oracle_statistic(vf_row *row) {
+void verify_oracle_statistic(verify_row *row) {
   for (int64_t i = 0; i < row->groups; i++)
     group_statistic(row, &row->group[i], i * row->width);
 }
 
 static dd round_exactly(rms_dtype dtype, dd value) {
-  return dtype == RMS_F64 ? dd_from(value.hi + value.lo) : dd_from(vf_round(dtype, dd_to_odd(value)));
+  return dtype == RMS_F64 ? dd_from(value.hi + value.lo) : dd_from(verify_round(dtype, dd_to_odd(value)));
 }
 
-static void normalise(vf_row *row) {
+static void normalise(verify_row *row) {
   for (int64_t j = 0; j < row->spec.cols; j++) {
-    const vf_group *g = &row->group[j / row->width];
+    const verify_group *g = &row->group[j / row->width];
     row->h[j] = dd_multiply(dd_subtract(scaled(row, g, 0, j), g->mean), g->r);
     row->q[j] = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? round_exactly(row->spec.dtype, row->h[j]) : row->h[j];
   }
 }
 
-void vf_oracle_forward(vf_row *row) {
+void verify_oracle_forward(verify_row *row) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   normalise(row);
   for (int64_t j = 0; j < row->spec.cols; j++) {
     dd value = row->g ? dd_multiply(row->q[j], dd_from(row->g[j])) : row->q[j];
-    if (before && vf_product_is_rounded(&row->spec)) value = round_exactly(row->spec.dtype, value);
+    if (before && verify_product_is_rounded(&row->spec)) value = round_exactly(row->spec.dtype, value);
     row->y[j] = row->b ? dd_add(value, dd_from(row->b[j])) : value;
   }
 }
 
-/* ---- Backward -------------------------------------------------------------------------------------------------------
- */
+/* ---- Backward ---- */
 
 /* u of one group. A rounding that belongs to the definition is done in true units. */
-static void gradient_of_h(vf_row *row, vf_group *g, int64_t start) {
+static void gradient_of_h(verify_row *row, verify_group *g, int64_t start) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   double most = 0;
   for (int64_t j = start; j < start + row->width; j++)
@@ -145,7 +144,7 @@ static void gradient_of_h(vf_row *row, vf_group *g, int64_t start) {
 
 /* r depends on each element x_j of the statistic by dr/dx_j = -(r^3 x_j)/k with eps inside the root, and by
  * -(r^2 x_j)/(k rms) with eps outside. This is r^3/k or r^2/(k rms); 0 when the statistic is zero. */
-static dd slope_of_r(const vf_row *row, const vf_group *g) {
+static dd slope_of_r(const verify_row *row, const verify_group *g) {
   dd square = dd_multiply(g->r, g->r), k = dd_from((double)row->k);
   if (g->rms.hi == 0) return dd_from(0);
   if (row->spec.eps_place == RMS_EPS_INSIDE) return dd_divide(dd_multiply(square, g->r), k);
@@ -153,7 +152,7 @@ static dd slope_of_r(const vf_row *row, const vf_group *g) {
 }
 
 /* dL/dx_j = u_j r + (dr/dx_j) * sum(u x) */
-static void rms_gradient(vf_row *row, vf_group *g, int64_t start) {
+static void rms_gradient(verify_row *row, verify_group *g, int64_t start) {
   g->sum_ux = dd_from(0);
   for (int64_t j = 0; j < row->width; j++)
     g->sum_ux = dd_add(g->sum_ux, dd_multiply(row->u[start + j], scaled(row, g, start, j)));
@@ -167,7 +166,7 @@ static void rms_gradient(vf_row *row, vf_group *g, int64_t start) {
 
 /* With e = x - mean: dL/de_j = u_j r + (dr/de_j) * sum(u e), and dL/dx_j is that less its mean over the group. The
  * slope's part has mean 0, since the e_j have. */
-static void layer_gradient(vf_row *row, vf_group *g, int64_t start) {
+static void layer_gradient(verify_row *row, verify_group *g, int64_t start) {
   dd sum_ue = dd_from(0);
   g->sum_u = g->sum_ux = dd_from(0);
   for (int64_t j = 0; j < row->width; j++) {
@@ -184,7 +183,7 @@ static void layer_gradient(vf_row *row, vf_group *g, int64_t start) {
   }
 }
 
-void vf_oracle_backward(vf_row *row) {
+void verify_oracle_backward(verify_row *row) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   normalise(row);
   for (int64_t i = 0; i < row->groups; i++) {
@@ -195,11 +194,11 @@ void vf_oracle_backward(vf_row *row) {
       rms_gradient(row, &row->group[i], i * row->width);
   }
   for (int64_t j = 0; j < row->spec.cols; j++) {
-    const vf_group *g = &row->group[j / row->width];
+    const verify_group *g = &row->group[j / row->width];
     row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
     if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
     if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));
     row->dw[j] = dd_multiply(dd_from(row->dy[j]), row->q[j]);
-    if (before && vf_product_is_rounded(&row->spec)) row->dw[j] = round_exactly(row->spec.dtype, row->dw[j]);
+    if (before && verify_product_is_rounded(&row->spec)) row->dw[j] = round_exactly(row->spec.dtype, row->dw[j]);
   }
 }

@@ -12,9 +12,9 @@
 #include "dd.h"
 #include "spec.h"
 
-/* One group of one row. All but the scales in units of 2^scale; the sums, which have u as a factor, of 2^u_scale too.
- */
-typedef struct vf_group {
+/* One group of one row. All but the scales in units of 2^scale; the sums, which have u as a factor, of
+ * 2^u_scale too. */
+typedef struct verify_group {
   int scale, u_scale;
   dd mean;    /* LayerNorm; 0 otherwise                                          */
   dd m2;      /* sum of squares over the statistic's elements, centred: LayerNorm */
@@ -23,42 +23,42 @@ typedef struct vf_group {
   dd sum_ux;  /* RMS: sum of u*x; LayerNorm: sum of u*h                          */
   dd sum_u;   /* LayerNorm: sum of u                                             */
   double eps; /* in these units                                                  */
-} vf_group;
+} verify_group;
 
 /* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
- * vf_bound_*). Arrays of cols elements; g, b, dy, dres, old: NULL where absent. */
-typedef struct vf_row {
-  vf_spec spec;           /* indices included               */
+ * verify_bound_*). Arrays of cols elements; g, b, dy, dres, old: NULL where absent. */
+typedef struct verify_row {
+  verify_spec spec;       /* indices included               */
   int64_t groups, width;  /* groups >= 1; cols / groups     */
   int64_t k;              /* elements in the statistic      */
   unsigned char *in_stat; /* width flags                    */
   const double *x, *g, *b, *dy, *dres, *old;
-  vf_group *group; /* groups of them */
-  dd *h;           /* x*r or (x - mean)*r                                     */
-  dd *q;           /* h, rounded to the data type when rounding before        */
-  dd *u;           /* dy*g, rounded to the data type when rounding before; in units of 2^u_scale */
-  dd *y, *dx;      /* before the last rounding                                */
-  dd *dw;          /* this row's term of dweight                              */
+  verify_group *group; /* groups of them */
+  dd *h;               /* x*r or (x - mean)*r                                     */
+  dd *q;               /* h, rounded to the data type when rounding before        */
+  dd *u;               /* dy*g, rounded to the data type when rounding before; in units of 2^u_scale */
+  dd *y, *dx;          /* before the last rounding                                */
+  dd *dw;              /* this row's term of dweight                              */
   double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error;
   double *h_size, *y_size, *dx_size; /* the sum of the magnitudes of the terms that h, y and dx are sums of */
   double *r_error, *mean_error;      /* per group, of the true r and mean, before their last rounding */
-} vf_row;
+} verify_row;
 
 /* Allocates all arrays but the inputs. Returns 0 or -1. */
-int vf_row_create(vf_row *row, const vf_spec *spec);
-void vf_row_destroy(vf_row *row);
+int verify_row_create(verify_row *row, const verify_spec *spec);
+void verify_row_destroy(verify_row *row);
 
 /* g = weight + offset rounded to the arithmetic type; the stored sum of x and residual. Exactly as specified. */
-double vf_gain(const vf_spec *spec, double weight);
-double vf_residual_sum(const vf_spec *spec, double x, double residual);
+double verify_gain(const verify_spec *spec, double weight);
+double verify_residual_sum(const verify_spec *spec, double x, double residual);
 
 /* statistic: group[]. forward: h, q, y (after statistic). backward: h, q, u, dx, dw (after statistic). */
-void vf_oracle_statistic(vf_row *row);
-void vf_oracle_forward(vf_row *row);
-void vf_oracle_backward(vf_row *row);
+void verify_oracle_statistic(verify_row *row);
+void verify_oracle_forward(verify_row *row);
+void verify_oracle_backward(verify_row *row);
 
-/* The rounding to the weight's product type P: the data type if weight and data share it, else none (see the header).
- */
-int vf_product_is_rounded(const vf_spec *spec);
+/* The rounding to the weight's product type P: the data type if weight and data share it, else none (see
+ * the header). */
+int verify_product_is_rounded(const verify_spec *spec);
 
 #endif

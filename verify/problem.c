@@ -23,27 +23,26 @@ static const char *const option_words[] = {"w",      "bias", "off",  "eps",     
                                            "acc",    "out",  "grad", "pad",     "inplace", "split",   "data",
                                            "dydata", "seed", "isa",  "threads", NULL};
 
-enum { FORWARD_OUTPUTS = VF_OUT_Y | VF_OUT_SUM | VF_OUT_STATS };
+enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
 
 /* What the options said, before the defaults that depend on one another are filled in. */
 typedef struct draft {
-  vf_problem problem;
+  verify_problem problem;
   int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given;
   double share; /* p=, 0: not given */
   char *message;
   size_t message_size;
 } draft;
 
-const char *vf_dtype_name(rms_dtype dtype) {
+const char *verify_dtype_name(rms_dtype dtype) {
   return dtype_words[dtype - RMS_F32];
 }
-const char *vf_data_name(vf_data data) {
+const char *verify_data_name(verify_data data) {
   return data_words[data];
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------------------
- */
+/* ---- Messages ---- */
 
 enum { WORD_MAX = 64 };
 
@@ -67,7 +66,7 @@ static int edit_distance(const char *a, const char *b) {
   return row[length];
 }
 
-const char *vf_nearest_word(const char *text, const char *const *words) {
+const char *verify_nearest_word(const char *text, const char *const *words) {
   const char *nearest = NULL;
   int best = 3;
   for (; *words; words++) {
@@ -92,7 +91,7 @@ __attribute__((format(printf, 2, 3))) static int fail(const draft *d, const char
 
 static int fail_word(const draft *d, const char *what, const char *text, const char *const *words) {
   char all[256] = "";
-  const char *nearest = vf_nearest_word(text, words);
+  const char *nearest = verify_nearest_word(text, words);
   if (nearest) return fail(d, "unknown %s '%s'; did you mean '%s'?", what, text, nearest);
   for (const char *const *w = words; *w; w++) {
     strcat(all, w == words ? "" : ", ");
@@ -101,8 +100,7 @@ static int fail_word(const draft *d, const char *what, const char *text, const c
   return fail(d, "unknown %s '%s'; one of: %s", what, text, all);
 }
 
-/* ---- Values ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Values ---- */
 
 static int read_word(const draft *d, const char *what, const char *text, const char *const *words, int *index) {
   for (int i = 0; words[i]; i++)
@@ -166,8 +164,7 @@ static int read_shape(draft *d, char *text) {
   return 0;
 }
 
-/* ---- Options --------------------------------------------------------------------------------------------------------
- */
+/* ---- Options ---- */
 
 static int is_flag(const char *name) {
   static const char *const flags[] = {"bias", "epsout", "idx", "dres", "perhead", "recompute", "inplace", "split"};
@@ -177,7 +174,7 @@ static int is_flag(const char *name) {
 }
 
 static void set_flag(draft *d, const char *name) {
-  vf_problem *p = &d->problem;
+  verify_problem *p = &d->problem;
   if (strcmp(name, "bias") == 0) p->has_bias = 1;
   if (strcmp(name, "epsout") == 0) p->spec.eps_place = RMS_EPS_OUTSIDE;
   if (strcmp(name, "idx") == 0) p->has_indices = 1;
@@ -191,14 +188,16 @@ static void set_flag(draft *d, const char *name) {
 static int read_accumulate(draft *d, char *value) {
   unsigned bits;
   if (read_outputs(d, "output in acc=", value, &bits)) return -1;
-  if (bits & ~(unsigned)(VF_OUT_DX | VF_OUT_DW | VF_OUT_DB)) return fail(d, "acc= takes dx, dw and db only");
-  d->problem.accumulate = (bits & VF_OUT_DX ? RMS_ACCUMULATE_DX : 0) | (bits & VF_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0) |
-                          (bits & VF_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0);
+  if (bits & ~(unsigned)(VERIFY_OUT_DX | VERIFY_OUT_DW | VERIFY_OUT_DB))
+    return fail(d, "acc= takes dx, dw and db only");
+  d->problem.accumulate = (bits & VERIFY_OUT_DX ? RMS_ACCUMULATE_DX : 0) |
+                          (bits & VERIFY_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0) |
+                          (bits & VERIFY_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0);
   return 0;
 }
 
 static int read_value(draft *d, const char *name, char *value) {
-  vf_problem *p = &d->problem;
+  verify_problem *p = &d->problem;
   static const char *const before_words[] = {"before", NULL};
   int64_t number = 0;
   int index = 0;
@@ -227,12 +226,12 @@ static int read_value(draft *d, const char *name, char *value) {
   }
   if (strcmp(name, "data") == 0) {
     if (read_word(d, "data", value, data_words, &index)) return -1;
-    p->data = (vf_data)index;
+    p->data = (verify_data)index;
     return 0;
   }
   if (strcmp(name, "dydata") == 0) {
     if (read_word(d, "data of dy", value, data_words, &index)) return -1;
-    p->dy_data = (vf_data)index;
+    p->dy_data = (verify_data)index;
     d->dy_data_given = 1;
     return 0;
   }
@@ -268,20 +267,19 @@ static int read_option(draft *d, char *text) {
   return fail(d, "option '%s' needs a value: %s=...", text, text);
 }
 
-/* ---- Defaults and contradictions ------------------------------------------------------------------------------------
- */
+/* ---- Defaults and contradictions ---- */
 
-static unsigned default_outputs(const vf_problem *p) {
-  if (!p->backward) return VF_OUT_Y | (p->has_residual ? (unsigned)VF_OUT_SUM : 0u);
-  return VF_OUT_DX | (p->has_weight ? (unsigned)VF_OUT_DW : 0u) | (p->has_bias ? (unsigned)VF_OUT_DB : 0u);
+static unsigned default_outputs(const verify_problem *p) {
+  if (!p->backward) return VERIFY_OUT_Y | (p->has_residual ? (unsigned)VERIFY_OUT_SUM : 0u);
+  return VERIFY_OUT_DX | (p->has_weight ? (unsigned)VERIFY_OUT_DW : 0u) | (p->has_bias ? (unsigned)VERIFY_OUT_DB : 0u);
 }
 
-static vf_data default_dy_data(const vf_problem *p) {
-  return p->data == VF_LOGNORMAL || p->data == VF_EXACT ? p->data : VF_NORMAL;
+static verify_data default_dy_data(const verify_problem *p) {
+  return p->data == VERIFY_LOGNORMAL || p->data == VERIFY_EXACT ? p->data : VERIFY_NORMAL;
 }
 
 static int fill_types(draft *d) {
-  vf_problem *p = &d->problem;
+  verify_problem *p = &d->problem;
   rms_dtype type = p->spec.dtype;
   p->has_weight = d->weight_type != TYPE_NONE;
   p->spec.weight_dtype = d->weight_type == TYPE_F32 ? RMS_F32 : type;
@@ -293,7 +291,7 @@ static int fill_types(draft *d) {
 }
 
 static int fill_partial(draft *d) {
-  vf_spec *s = &d->problem.spec;
+  verify_spec *s = &d->problem.spec;
   int64_t groups = s->groups ? s->groups : 1;
   if (s->cols % groups)
     return fail(d, "groups=%lld does not divide %lld columns", (long long)groups, (long long)s->cols);
@@ -308,31 +306,31 @@ static int fill_partial(draft *d) {
 }
 
 static int check_direction(const draft *d) {
-  const vf_problem *p = &d->problem;
+  const verify_problem *p = &d->problem;
   if (!p->backward) {
     if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw and db belong to bwd");
-    if (!(p->outputs & VF_OUT_Y)) return fail(d, "out=: a forward problem always writes y");
-    if (p->outputs & VF_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
+    if (!(p->outputs & VERIFY_OUT_Y)) return fail(d, "out=: a forward problem always writes y");
+    if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
     if (d->dy_data_given) return fail(d, "dydata belongs to bwd");
     return 0;
   }
   if (p->outputs & FORWARD_OUTPUTS) return fail(d, "out=: y, sum and stats belong to fwd");
-  if (p->in_place && !(p->outputs & VF_OUT_DX)) return fail(d, "inplace needs the output dx");
+  if (p->in_place && !(p->outputs & VERIFY_OUT_DX)) return fail(d, "inplace needs the output dx");
   if (p->in_place && p->accumulate & RMS_ACCUMULATE_DX) return fail(d, "inplace and acc of dx contradict each other");
   if (p->split && p->recompute) return fail(d, "split and recompute contradict each other");
   return 0;
 }
 
 static int finish(draft *d) {
-  vf_problem *p = &d->problem;
+  verify_problem *p = &d->problem;
   if (fill_types(d) || fill_partial(d)) return -1;
   if (p->outputs == 0) p->outputs = default_outputs(p);
   if (!d->dy_data_given) p->dy_data = default_dy_data(p);
-  unsigned addable = (p->outputs & VF_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
-                     (p->outputs & VF_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0u) |
-                     (p->outputs & VF_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0u);
+  unsigned addable = (p->outputs & VERIFY_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
+                     (p->outputs & VERIFY_OUT_DW ? RMS_ACCUMULATE_DWEIGHT : 0u) |
+                     (p->outputs & VERIFY_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0u);
   if (d->acc_given) p->accumulate = (int)addable;
   if ((unsigned)p->accumulate & ~addable) return fail(d, "acc= names an output that out= does not have");
   return check_direction(d);
@@ -361,8 +359,8 @@ static int parse_parts(draft *d, char *text) {
   return finish(d);
 }
 
-int vf_problem_parse(const char *text, vf_problem *problem, char *message, size_t message_size) {
-  char copy[VF_TEXT_MAX];
+int verify_problem_parse(const char *text, verify_problem *problem, char *message, size_t message_size) {
+  char copy[VERIFY_TEXT_MAX];
   draft d = {.message = message, .message_size = message_size, .weight_type = TYPE_SAME};
   d.residual_type = d.grad_type = TYPE_ABSENT;
   d.problem.spec.eps = 1e-6;
@@ -375,8 +373,7 @@ int vf_problem_parse(const char *text, vf_problem *problem, char *message, size_
   return 0;
 }
 
-/* ---- Writing --------------------------------------------------------------------------------------------------------
- */
+/* ---- Writing ---- */
 
 typedef struct writer {
   char *text;
@@ -412,8 +409,8 @@ static void put_outputs(writer *w, const char *name, unsigned bits) {
     }
 }
 
-static void put_types(writer *w, const vf_problem *p) {
-  const vf_spec *s = &p->spec;
+static void put_types(writer *w, const verify_problem *p) {
+  const verify_spec *s = &p->spec;
   if (!p->has_weight)
     put(w, ":w=none");
   else if (s->weight_dtype != s->dtype)
@@ -424,7 +421,7 @@ static void put_types(writer *w, const vf_problem *p) {
   if (p->backward && s->grad_dtype != s->weight_dtype) put(w, s->grad_dtype == s->dtype ? ":grad=same" : ":grad=f32");
 }
 
-static void put_spec(writer *w, const vf_spec *s) {
+static void put_spec(writer *w, const verify_spec *s) {
   if (s->partial) put(w, ":k=%lld", (long long)s->partial);
   if (s->groups > 1) put(w, ":groups=%lld", (long long)s->groups);
   if (s->weight_offset != 0) put_real(w, "off", s->weight_offset);
@@ -434,22 +431,22 @@ static void put_spec(writer *w, const vf_spec *s) {
   if (s->weight_per_inner) put(w, ":perhead");
 }
 
-static void put_accumulate(writer *w, const vf_problem *p) {
+static void put_accumulate(writer *w, const verify_problem *p) {
   if (p->accumulate)
     put_outputs(w, "acc",
-                (p->accumulate & RMS_ACCUMULATE_DX ? VF_OUT_DX : 0u) |
-                    (p->accumulate & RMS_ACCUMULATE_DWEIGHT ? VF_OUT_DW : 0u) |
-                    (p->accumulate & RMS_ACCUMULATE_DBIAS ? VF_OUT_DB : 0u));
+                (p->accumulate & RMS_ACCUMULATE_DX ? VERIFY_OUT_DX : 0u) |
+                    (p->accumulate & RMS_ACCUMULATE_DWEIGHT ? VERIFY_OUT_DW : 0u) |
+                    (p->accumulate & RMS_ACCUMULATE_DBIAS ? VERIFY_OUT_DB : 0u));
 }
 
-int vf_problem_print(const vf_problem *p, char *text, size_t text_size) {
+int verify_problem_print(const verify_problem *p, char *text, size_t text_size) {
   writer w = {text, text_size, 0};
-  const vf_spec *s = &p->spec;
+  const verify_spec *s = &p->spec;
   put(&w, "%s:%s:%s:%lld",
       s->kind == RMS_KIND_LAYER ? "layer"
       : s->partial              ? "prms"
                                 : "rms",
-      dir_words[p->backward], vf_dtype_name(s->dtype), (long long)p->outer);
+      dir_words[p->backward], verify_dtype_name(s->dtype), (long long)p->outer);
   if (p->inner != 1 || s->weight_per_inner) put(&w, "x%lld", (long long)p->inner);
   put(&w, "x%lld", (long long)s->cols);
   put_types(&w, p);
@@ -461,8 +458,8 @@ int vf_problem_print(const vf_problem *p, char *text, size_t text_size) {
   if (p->pad) put(&w, ":pad=%lld", (long long)p->pad);
   if (p->in_place) put(&w, ":inplace");
   if (p->split) put(&w, ":split");
-  if (p->data != VF_NORMAL) put(&w, ":data=%s", vf_data_name(p->data));
-  if (p->dy_data != default_dy_data(p)) put(&w, ":dydata=%s", vf_data_name(p->dy_data));
+  if (p->data != VERIFY_NORMAL) put(&w, ":data=%s", verify_data_name(p->data));
+  if (p->dy_data != default_dy_data(p)) put(&w, ":dydata=%s", verify_data_name(p->dy_data));
   if (p->seed != 1) put(&w, ":seed=%llu", (unsigned long long)p->seed);
   if (p->isa[0]) put(&w, ":isa=%s", p->isa);
   if (p->threads != 1) put(&w, ":threads=%d", p->threads);

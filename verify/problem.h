@@ -42,53 +42,61 @@
 
 #include "spec.h"
 
-typedef enum vf_data {
-  VF_NORMAL,    /* N(0, 1)                                                                              */
-  VF_LOGNORMAL, /* exp(2 N(0, 1)) with a random sign: six decades within a row                          */
-  VF_CAUCHY,    /* heavy tails, cut at 1e4                                                              */
-  VF_HUGEMEAN,  /* N(0, 1) around a mean of 1000 (100 for the 16-bit types)                             */
-  VF_SMALL,     /* N(0, 1) times a number whose square is where sums of squares begin to lose digits    */
-  VF_TINY,      /* N(0, 1) times a number near the bottom of the type's range: squares underflow        */
-  VF_HUGE,      /* N(0, 1) times a number near the top of the type's range: squares overflow            */
-  VF_MAX,       /* the largest number of the type, with a random sign                                   */
-  VF_LEAST,     /* the smallest normal number of the type, with a random sign                           */
-  VF_STEPS,     /* one to seven times the smallest subnormal number of the type, with a random sign     */
-  VF_EXACT      /* small integers over 8: exact in every type                                           */
-} vf_data;
+typedef enum verify_data {
+  VERIFY_NORMAL,    /* N(0, 1)                                                                              */
+  VERIFY_LOGNORMAL, /* exp(2 N(0, 1)) with a random sign: six decades within a row                          */
+  VERIFY_CAUCHY,    /* heavy tails, cut at 1e4                                                              */
+  VERIFY_HUGEMEAN,  /* N(0, 1) around a mean of 1000 (100 for the 16-bit types)                             */
+  VERIFY_SMALL,     /* N(0, 1) times a number whose square is where sums of squares begin to lose digits    */
+  VERIFY_TINY,      /* N(0, 1) times a number near the bottom of the type's range: squares underflow        */
+  VERIFY_HUGE,      /* N(0, 1) times a number near the top of the type's range: squares overflow            */
+  VERIFY_MAX,       /* the largest number of the type, with a random sign                                   */
+  VERIFY_LEAST,     /* the smallest normal number of the type, with a random sign                           */
+  VERIFY_STEPS,     /* one to seven times the smallest subnormal number of the type, with a random sign     */
+  VERIFY_EXACT      /* small integers over 8: exact in every type                                           */
+} verify_data;
 
-enum { VF_OUT_Y = 1, VF_OUT_SUM = 2, VF_OUT_STATS = 4, VF_OUT_DX = 8, VF_OUT_DS = 16, VF_OUT_DW = 32, VF_OUT_DB = 64 };
+enum {
+  VERIFY_OUT_Y = 1,
+  VERIFY_OUT_SUM = 2,
+  VERIFY_OUT_STATS = 4,
+  VERIFY_OUT_DX = 8,
+  VERIFY_OUT_DS = 16,
+  VERIFY_OUT_DW = 32,
+  VERIFY_OUT_DB = 64
+};
 
-enum { VF_ISA_NAME_MAX = 16, VF_TEXT_MAX = 512 };
+enum { VERIFY_ISA_NAME_MAX = 16, VERIFY_TEXT_MAX = 512 };
 
-typedef struct vf_problem {
-  vf_spec spec; /* indices stays NULL; see has_indices */
+typedef struct verify_problem {
+  verify_spec spec; /* indices stays NULL; see has_indices */
   int64_t outer, inner;
   int backward;
   int has_weight, has_bias, has_residual, has_dresidual;
   int has_indices;  /* spec.partial random ascending indices, drawn from the seed */
   int recompute;    /* backward without saved statistics                          */
   int accumulate;   /* RMS_ACCUMULATE_... flags                                   */
-  unsigned outputs; /* VF_OUT_... flags                                           */
+  unsigned outputs; /* VERIFY_OUT_... flags                                           */
   int64_t pad;
   int in_place, split;
-  vf_data data, dy_data; /* of dy; everything else follows data */
+  verify_data data, dy_data; /* of dy; everything else follows data */
   uint64_t seed;
-  char isa[VF_ISA_NAME_MAX]; /* "" : the active one */
+  char isa[VERIFY_ISA_NAME_MAX]; /* "" : the active one */
   int threads;
-} vf_problem;
+} verify_problem;
 
 /* Reads a problem string. Returns 0, or -1 with one line in `message` that names the bad part; *problem is then
  * unchanged. */
-int vf_problem_parse(const char *text, vf_problem *problem, char *message, size_t message_size);
+int verify_problem_parse(const char *text, verify_problem *problem, char *message, size_t message_size);
 
 /* Writes the canonical string, which parses back to the same problem. Returns its length. */
-int vf_problem_print(const vf_problem *problem, char *text, size_t text_size);
+int verify_problem_print(const verify_problem *problem, char *text, size_t text_size);
 
-/* "f32", ...; the names of vf_data. */
-const char *vf_dtype_name(rms_dtype dtype);
-const char *vf_data_name(vf_data data);
+/* "f32", ...; the names of verify_data. */
+const char *verify_dtype_name(rms_dtype dtype);
+const char *verify_data_name(verify_data data);
 
 /* The word of `words` (NULL-terminated) that is nearest to `text`, or NULL if none is near. */
-const char *vf_nearest_word(const char *text, const char *const *words);
+const char *verify_nearest_word(const char *text, const char *const *words);
 
 #endif

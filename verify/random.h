@@ -6,15 +6,15 @@
 
 #include <stdint.h>
 
-typedef struct vf_random {
+typedef struct verify_random {
   uint64_t state[4]; /* xoshiro256** */
-} vf_random;
+} verify_random;
 
 /* Different streams of one seed are independent. */
-vf_random vf_random_start(uint64_t seed, uint64_t stream);
-uint64_t vf_random_bits(vf_random *random);
-uint64_t vf_random_below(vf_random *random, uint64_t bound); /* 0..bound-1 */
-double vf_random_uniform(vf_random *random);                 /* [0, 1) */
-double vf_random_normal(vf_random *random);                  /* mean 0, variance 1, within (-6, 6) */
+verify_random verify_random_start(uint64_t seed, uint64_t stream);
+uint64_t verify_random_bits(verify_random *random);
+uint64_t verify_random_below(verify_random *random, uint64_t bound); /* 0..bound-1 */
+double verify_random_uniform(verify_random *random);                 /* [0, 1) */
+double verify_random_normal(verify_random *random);                  /* mean 0, variance 1, within (-6, 6) */
 
 #endif

@@ -6,72 +6,73 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "bounds.h"
+#include "data.h"
 #include "number.h"
 
-/* ---- Comparing ------------------------------------------------------------------------------------------------------
- */
+/* ---- Comparing ---- */
 
 /* The correctly rounded end of an interval. Beyond the range of a double, where double-double has no digits, there is
  * only infinity. */
 static double round_end(rms_dtype dtype, dd exact, double error) {
   if (isinf(exact.hi)) return exact.hi;
   dd value = dd_add(exact, dd_from(error));
-  return dtype == RMS_F64 ? value.hi : vf_round(dtype, dd_to_odd(value));
+  return dtype == RMS_F64 ? value.hi : verify_round(dtype, dd_to_odd(value));
 }
 
 /* `got` must lie between the rounded ends of exact - error .. exact + error: rounding is monotone. size: of the terms
  * that the exact value is a sum of; errors in ulp are told in units at that size, for where terms cancel the units of
  * their sum say nothing. */
-static void compare(vf_result *result, const vf_worst *where, rms_dtype dtype, dd exact, double error, double size) {
+static void compare(verify_result *result, const verify_worst *where, rms_dtype dtype, dd exact, double error,
+                    double size) {
   double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
   int inside = !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
   double distance = fabs(dd_subtract(dd_from(got), exact).hi);
-  double bound = error + vf_ulp(dtype, fabs(exact.hi) + error) / 2,
-         ulp = distance / vf_ulp(dtype, fmax(size, fabs(exact.hi)));
+  double bound = error + verify_ulp(dtype, fabs(exact.hi) + error) / 2,
+         ulp = distance / verify_ulp(dtype, fmax(size, fabs(exact.hi)));
   double share = distance / bound;
   if (inside && !(distance < (double)INFINITY)) share = ulp = 0; /* infinity, and rightly so */
   if (!inside && !(share > 1)) share = (double)INFINITY;
   result->elements++;
   result->misses += !inside;
   if (!(ulp <= result->ulp)) result->ulp = ulp;
-  if (share > result->share || result->worst.role == VF_ROLES) {
+  if (share > result->share || result->worst.role == VERIFY_ROLES) {
     result->share = share;
     result->worst = *where;
     result->worst.expected = exact.hi;
   }
 }
 
-static void compare_row(vf_result *result, const vf_case *c, vf_role role, int64_t outer, int64_t inner,
+static void compare_row(verify_result *result, const verify_case *c, verify_role role, int64_t outer, int64_t inner,
                         const dd *exact, const double *error, const double *size, double *buffer) {
-  if (!vf_has(c, role)) return;
-  const vf_tensor *t = &c->tensor[role];
-  vf_row_now(c, role, outer, inner, buffer);
+  if (!verify_case_has(c, role)) return;
+  const verify_tensor *t = &c->tensor[role];
+  verify_row_now(c, (verify_row_at){role, outer, inner}, buffer);
   for (int64_t j = 0; j < t->cols; j++) {
-    vf_worst where = {role, outer, inner, j, 0, buffer[j]};
+    verify_worst where = {role, outer, inner, j, 0, buffer[j]};
     compare(result, &where, t->dtype, exact[j], error[j], size[j]);
   }
 }
 
-static void compare_statistics(vf_result *result, const vf_case *c, const vf_row *row, int64_t outer, int64_t inner) {
+static void compare_statistics(verify_result *result, const verify_case *c, const verify_row *row, int64_t outer,
+                               int64_t inner) {
   for (int64_t i = 0; i < row->groups; i++) {
-    const vf_group *g = &row->group[i];
+    const verify_group *g = &row->group[i];
     int64_t at = (outer * c->problem.inner + inner) * row->groups + i;
-    vf_worst where = {VF_RSTD, outer, inner, i, 0, 0};
-    if (vf_has(c, VF_RSTD)) {
-      where.got = vf_load(c->tensor[VF_RSTD].dtype, c->tensor[VF_RSTD].data, at);
-      compare(result, &where, c->tensor[VF_RSTD].dtype, dd_scale(g->r, -g->scale), row->r_error[i], 0);
+    verify_worst where = {VERIFY_RSTD, outer, inner, i, 0, 0};
+    if (verify_case_has(c, VERIFY_RSTD)) {
+      where.got = verify_load(c->tensor[VERIFY_RSTD].dtype, c->tensor[VERIFY_RSTD].data, at);
+      compare(result, &where, c->tensor[VERIFY_RSTD].dtype, dd_scale(g->r, -g->scale), row->r_error[i], 0);
     }
-    if (vf_has(c, VF_MEAN)) {
-      where.role = VF_MEAN;
-      where.got = vf_load(c->tensor[VF_MEAN].dtype, c->tensor[VF_MEAN].data, at);
-      compare(result, &where, c->tensor[VF_MEAN].dtype, dd_scale(g->mean, g->scale), row->mean_error[i],
+    if (verify_case_has(c, VERIFY_MEAN)) {
+      where.role = VERIFY_MEAN;
+      where.got = verify_load(c->tensor[VERIFY_MEAN].dtype, c->tensor[VERIFY_MEAN].data, at);
+      compare(result, &where, c->tensor[VERIFY_MEAN].dtype, dd_scale(g->mean, g->scale), row->mean_error[i],
               ldexp(0.5, g->scale));
     }
   }
 }
 
-/* ---- A walk over the rows -------------------------------------------------------------------------------------------
- */
+/* ---- A walk over the rows ---- */
 
 /* Column sums of one weight row (one per inner index with per-head weights). */
 typedef struct column {
@@ -82,17 +83,24 @@ typedef struct column {
 enum { BUFFERS = 8 };
 
 typedef struct walk {
-  vf_case c;
-  vf_spec spec;
+  verify_case c;
+  verify_memory memory;
+  verify_spec spec;
   rms_spec called; /* the same for the library */
-  vf_row row;
+  verify_row row;
   double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old values, got, zeros, sizes */
   column *dweight, *dbias; /* inner x cols, or cols */
 } walk;
 
-static int walk_open(walk *w) {
+static int walk_open(walk *w, const verify_problem *problem) {
+  verify_allocator allocator = verify_memory_allocator(&w->memory);
+  if (verify_case_describe(&w->c, problem) || verify_case_place(&w->c, &allocator)) return -1;
+  verify_case_fill(&w->c);
+  verify_memory_keep(&w->memory);
+  w->spec = verify_case_spec(&w->c);
+  w->called = verify_library_spec(&w->spec);
   size_t cols = (size_t)w->spec.cols, weights = cols * (size_t)(w->spec.weight_per_inner ? w->c.problem.inner : 1);
-  int ok = vf_row_create(&w->row, &w->spec) == 0;
+  int ok = verify_row_create(&w->row, &w->spec) == 0;
   for (int i = 0; i < BUFFERS; i++)
     ok &= (w->buffer[i] = calloc(cols, sizeof(double))) != NULL;
   ok &= (w->dweight = calloc(weights, sizeof(column))) != NULL;
@@ -101,39 +109,40 @@ static int walk_open(walk *w) {
 }
 
 static void walk_close(walk *w) {
-  vf_row_destroy(&w->row);
+  verify_memory_free(&w->memory);
+  verify_row_destroy(&w->row);
   for (int i = 0; i < BUFFERS; i++)
     free(w->buffer[i]);
   free(w->dweight);
   free(w->dbias);
 }
 
-static const double *load_row(walk *w, vf_role role, int64_t outer, int64_t inner, int buffer) {
-  if (!vf_has(&w->c, role)) return NULL;
-  vf_row_before(&w->c, role, outer, inner, w->buffer[buffer]);
+static const double *load_row(walk *w, verify_role role, int64_t outer, int64_t inner, int buffer) {
+  if (!verify_case_has(&w->c, role)) return NULL;
+  verify_row_before(&w->c, &w->memory, (verify_row_at){role, outer, inner}, w->buffer[buffer]);
   return w->buffer[buffer];
 }
 
 static void load_gain(walk *w, int64_t inner) {
   int64_t weight_row = w->spec.weight_per_inner ? inner : 0;
-  w->row.g = load_row(w, VF_WEIGHT, 0, weight_row, 2);
+  w->row.g = load_row(w, VERIFY_WEIGHT, 0, weight_row, 2);
   for (int64_t j = 0; w->row.g && j < w->spec.cols; j++)
-    w->buffer[2][j] = vf_gain(&w->spec, w->buffer[2][j]);
+    w->buffer[2][j] = verify_gain(&w->spec, w->buffer[2][j]);
 }
 
-static void forward_row(walk *w, int64_t outer, int64_t inner, vf_result *result) {
-  w->row.x = load_row(w, VF_X, outer, inner, 0);
-  const double *residual = load_row(w, VF_RESIDUAL, outer, inner, 1);
+static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
+  w->row.x = load_row(w, VERIFY_X, outer, inner, 0);
+  const double *residual = load_row(w, VERIFY_RESIDUAL, outer, inner, 1);
   load_gain(w, inner);
-  w->row.b = load_row(w, VF_BIAS, 0, w->spec.weight_per_inner ? inner : 0, 3);
+  w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, 3);
   dd *sum = w->row.u; /* a forward has no other use for it */
   for (int64_t j = 0; residual && j < w->spec.cols; j++)
-    sum[j] = dd_from(w->buffer[0][j] = vf_residual_sum(&w->spec, w->buffer[0][j], residual[j]));
-  vf_oracle_statistic(&w->row);
-  vf_oracle_forward(&w->row);
-  vf_bound_forward(&w->row);
-  compare_row(result, &w->c, VF_Y, outer, inner, w->row.y, w->row.y_error, w->row.y_size, w->buffer[5]);
-  compare_row(result, &w->c, VF_SUM, outer, inner, sum, w->buffer[6], w->buffer[6], w->buffer[5]);
+    sum[j] = dd_from(w->buffer[0][j] = verify_residual_sum(&w->spec, w->buffer[0][j], residual[j]));
+  verify_oracle_statistic(&w->row);
+  verify_oracle_forward(&w->row);
+  verify_bound_forward(&w->row);
+  compare_row(result, &w->c, VERIFY_Y, outer, inner, w->row.y, w->row.y_error, w->row.y_size, w->buffer[5]);
+  compare_row(result, &w->c, VERIFY_SUM, outer, inner, sum, w->buffer[6], w->buffer[6], w->buffer[5]);
   compare_statistics(result, &w->c, &w->row, outer, inner);
 }
 
@@ -151,32 +160,32 @@ static void add_to_columns(walk *w, int64_t inner) {
 }
 
 static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
-  w->row.x = load_row(w, VF_X, outer, inner, 0);
-  w->row.dres = load_row(w, VF_DRESIDUAL, outer, inner, 1);
+  w->row.x = load_row(w, VERIFY_X, outer, inner, 0);
+  w->row.dres = load_row(w, VERIFY_DRESIDUAL, outer, inner, 1);
   load_gain(w, inner);
-  w->row.dy = load_row(w, VF_DY, outer, inner, 3);
-  w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VF_DX, outer, inner, 4) : NULL;
+  w->row.dy = load_row(w, VERIFY_DY, outer, inner, 3);
+  w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VERIFY_DX, outer, inner, 4) : NULL;
 }
 
-static void backward_row(walk *w, int64_t outer, int64_t inner, vf_result *result) {
+static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
   load_backward_row(w, outer, inner);
-  vf_oracle_statistic(&w->row);
-  vf_oracle_backward(&w->row);
-  vf_bound_backward(&w->row);
+  verify_oracle_statistic(&w->row);
+  verify_oracle_backward(&w->row);
+  verify_bound_backward(&w->row);
   add_to_columns(w, inner);
-  compare_row(result, &w->c, VF_DX, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
-  compare_row(result, &w->c, VF_DS, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
+  compare_row(result, &w->c, VERIFY_DX, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
+  compare_row(result, &w->c, VERIFY_DS, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
 }
 
-static void compare_columns(walk *w, vf_role role, const column *columns, int accumulate, vf_result *result) {
-  if (!vf_has(&w->c, role)) return;
-  const vf_tensor *t = &w->c.tensor[role];
+static void compare_columns(walk *w, verify_role role, const column *columns, int accumulate, verify_result *result) {
+  if (!verify_case_has(&w->c, role)) return;
+  const verify_tensor *t = &w->c.tensor[role];
   int64_t rows = w->c.problem.outer * (w->spec.weight_per_inner ? 1 : w->c.problem.inner);
   for (int64_t h = 0; h < t->inner; h++) {
-    if (accumulate) vf_row_before(&w->c, role, 0, h, w->buffer[4]);
+    if (accumulate) verify_row_before(&w->c, &w->memory, (verify_row_at){role, 0, h}, w->buffer[4]);
     for (int64_t j = 0; j < t->cols; j++) {
       const column *s = &columns[h * t->cols + j];
-      double error = vf_bound_column(&w->spec, rows, s->error, s->magnitude);
+      double error = verify_bound_column(&w->spec, rows, s->error, s->magnitude);
       w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->buffer[4][j])) : s->sum;
       w->buffer[7][j] = s->size;
       w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->buffer[4][j])) : error;
@@ -185,109 +194,97 @@ static void compare_columns(walk *w, vf_role role, const column *columns, int ac
   }
 }
 
-static void compare_all(walk *w, vf_result *result) {
-  const vf_problem *p = &w->c.problem;
+static void compare_all(walk *w, verify_result *result) {
+  const verify_problem *p = &w->c.problem;
   for (int64_t i = 0; i < p->outer; i++)
     for (int64_t h = 0; h < p->inner; h++)
       if (p->backward)
         backward_row(w, i, h, result);
       else
         forward_row(w, i, h, result);
-  compare_columns(w, VF_DWEIGHT, w->dweight, p->accumulate & RMS_ACCUMULATE_DWEIGHT, result);
-  compare_columns(w, VF_DBIAS, w->dbias, p->accumulate & RMS_ACCUMULATE_DBIAS, result);
+  compare_columns(w, VERIFY_DWEIGHT, w->dweight, p->accumulate & RMS_ACCUMULATE_DWEIGHT, result);
+  compare_columns(w, VERIFY_DBIAS, w->dbias, p->accumulate & RMS_ACCUMULATE_DBIAS, result);
 }
 
-/* ---- Running --------------------------------------------------------------------------------------------------------
- */
+/* ---- Running ---- */
 
 /* The saved statistics of a backward problem: correctly rounded, as a forward writes them up to its error bound. */
 static void save_statistics(walk *w) {
-  const vf_problem *p = &w->c.problem;
+  const verify_problem *p = &w->c.problem;
   for (int64_t i = 0; i < p->outer; i++)
     for (int64_t h = 0; h < p->inner; h++) {
-      w->row.x = load_row(w, VF_X, i, h, 0);
-      vf_oracle_statistic(&w->row);
+      w->row.x = load_row(w, VERIFY_X, i, h, 0);
+      verify_oracle_statistic(&w->row);
       for (int64_t g = 0; g < w->row.groups; g++) {
-        const vf_group *group = &w->row.group[g];
+        const verify_group *group = &w->row.group[g];
         int64_t at = (i * p->inner + h) * w->row.groups + g;
-        const vf_tensor *rstd = &w->c.tensor[VF_RSTD], *mean = &w->c.tensor[VF_MEAN];
-        vf_store(rstd->dtype, rstd->data, at, ldexp(group->r.hi, -group->scale));
-        if (vf_has(&w->c, VF_MEAN)) vf_store(mean->dtype, mean->data, at, ldexp(group->mean.hi, group->scale));
+        const verify_tensor *rstd = &w->c.tensor[VERIFY_RSTD], *mean = &w->c.tensor[VERIFY_MEAN];
+        verify_store(rstd->dtype, rstd->data, at, ldexp(group->r.hi, -group->scale));
+        if (verify_case_has(&w->c, VERIFY_MEAN))
+          verify_store(mean->dtype, mean->data, at, ldexp(group->mean.hi, group->scale));
       }
     }
-  vf_case_keep(&w->c, VF_RSTD);
-  if (vf_has(&w->c, VF_MEAN)) vf_case_keep(&w->c, VF_MEAN);
 }
 
-static vf_memory memory_of(const vf_case *c) {
-  vf_memory memory = {.count = 0};
-  for (vf_role role = 0; role < VF_ROLES; role++)
-    if (vf_has(c, role) && c->tensor[role].shared_with == role)
-      memory.block[memory.count++] = (vf_block){c->tensor[role].block, c->tensor[role].block_bytes};
-  return memory;
-}
-
-static rms_status run_forward(const walk *w, const vf_backend *b) {
-  vf_memory memory = memory_of(&w->c);
-  rms_forward_args args = vf_case_forward_args(&w->c);
-  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
-  if (!stats) return b->forward(b, &memory, &w->called, &args);
-  rms_status status = b->stats(b, &memory, &w->called, &args, stats);
-  return status == RMS_OK ? b->apply(b, &memory, &w->called, &args, stats) : status;
+static rms_status run_forward(const walk *w, const verify_backend *b) {
+  rms_forward_args args = verify_case_forward_args(&w->c);
+  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data;
+  if (!stats) return b->forward(b, &w->memory, &w->called, &args);
+  rms_status status = b->stats(b, &w->memory, &w->called, &args, stats);
+  return status == RMS_OK ? b->apply(b, &w->memory, &w->called, &args, stats) : status;
 }
 
 /* The split backward needs the statistics that rms_stats makes from what was normalised: a forward whose x is that. A
  * residual sum in a wider type is taken as the residual beside an x of zeros, which adds up to it exactly. */
-static rms_status run_backward_statistics(walk *w, const vf_backend *b) {
-  vf_memory memory = memory_of(&w->c);
-  rms_backward_args backward = vf_case_backward_args(&w->c);
+static rms_status run_backward_statistics(walk *w, const verify_backend *b) {
+  rms_backward_args backward = verify_case_backward_args(&w->c);
   rms_forward_args args = {.outer = backward.outer, .inner = backward.inner, .x = backward.x};
-  const vf_tensor *x = &w->c.tensor[VF_X];
-  char *zeros = NULL;
+  const verify_tensor *x = &w->c.tensor[VERIFY_X];
   if (x->dtype != w->spec.dtype) {
-    zeros = calloc(1, x->block_bytes);
-    if (!zeros) return RMS_E_MEMORY;
-    memory.block[memory.count++] = (vf_block){zeros, x->block_bytes};
+    verify_buffer *zeros = &w->memory.buffer[VERIFY_EXTRA];
+    zeros->bytes = x->bytes;
+    zeros->base = calloc(1, x->bytes + 1);
+    if (!zeros->base) return RMS_E_MEMORY;
     args.residual = backward.x;
-    args.x.data = zeros;
+    args.x.data = zeros->base;
     args.x.dtype = (int32_t)w->spec.dtype;
   }
-  rms_status status = b->stats(b, &memory, &w->called, &args, (rms_stat *)(void *)w->c.tensor[VF_STATS].data);
-  free(zeros);
-  return status;
+  return b->stats(b, &w->memory, &w->called, &args, (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data);
 }
 
-static rms_status run_backward(walk *w, const vf_backend *b) {
-  rms_backward_args args = vf_case_backward_args(&w->c);
-  if (w->c.problem.outputs & (VF_OUT_DW | VF_OUT_DB)) {
-    if (vf_case_add_workspace(&w->c, b->backward_workspace(b, &w->called, &args))) return RMS_E_MEMORY;
-    args = vf_case_backward_args(&w->c);
+static rms_status run_backward(walk *w, const verify_backend *b) {
+  rms_backward_args args = verify_case_backward_args(&w->c);
+  if (w->c.problem.outputs & (VERIFY_OUT_DW | VERIFY_OUT_DB)) {
+    verify_allocator allocator = verify_memory_allocator(&w->memory);
+    size_t bytes = b->backward_workspace(b, &w->called, &args);
+    if (verify_case_place_workspace(&w->c, bytes, &allocator)) return RMS_E_MEMORY;
+    args = verify_case_backward_args(&w->c);
   }
-  if (vf_has(&w->c, VF_RSTD)) save_statistics(w);
-  vf_memory memory = memory_of(&w->c);
-  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VF_STATS].data;
-  rms_grad_sum *sums = (rms_grad_sum *)(void *)w->c.tensor[VF_GRAD_SUMS].data;
-  if (!stats) return b->backward(b, &memory, &w->called, &args);
+  if (verify_case_has(&w->c, VERIFY_RSTD)) save_statistics(w);
+  verify_memory_keep(&w->memory);
+  rms_stat *stats = (rms_stat *)(void *)w->c.tensor[VERIFY_STATS].data;
+  rms_grad_sum *sums = (rms_grad_sum *)(void *)w->c.tensor[VERIFY_GRAD_SUMS].data;
+  if (!stats) return b->backward(b, &w->memory, &w->called, &args);
   rms_status status = run_backward_statistics(w, b);
-  if (status == RMS_OK) status = b->backward_stats(b, &memory, &w->called, &args, stats, sums);
-  return status == RMS_OK ? b->backward_apply(b, &memory, &w->called, &args, stats, sums) : status;
+  if (status == RMS_OK) status = b->backward_stats(b, &w->memory, &w->called, &args, stats, sums);
+  return status == RMS_OK ? b->backward_apply(b, &w->memory, &w->called, &args, stats, sums) : status;
 }
 
-static void judge(vf_result *result, const walk *w) {
-  const vf_worst *at = &result->worst;
-  result->spoiled = vf_case_spoiled(&w->c);
-  result->failed = result->misses > 0 || result->spoiled != VF_ROLES;
-  if (result->spoiled != VF_ROLES)
-    snprintf(result->message, sizeof result->message, "wrote where it must not: %s", vf_role_name(result->spoiled));
+static void judge(verify_result *result, const walk *w) {
+  const verify_worst *at = &result->worst;
+  result->spoiled = verify_memory_spoiled(&w->c, &w->memory);
+  result->failed = result->misses > 0 || result->spoiled != VERIFY_ROLES;
+  if (result->spoiled != VERIFY_ROLES)
+    snprintf(result->message, sizeof result->message, "wrote where it must not: %s", verify_role_name(result->spoiled));
   else if (result->misses > 0)
     snprintf(result->message, sizeof result->message,
              "%" PRId64 " of %" PRId64 " elements outside the bound; worst %s[%" PRId64 "][%" PRId64 "][%" PRId64
              "]: got %.9g, exact %.9g, %.3g of the bound",
-             result->misses, result->elements, vf_role_name(at->role), at->outer, at->inner, at->column, at->got,
+             result->misses, result->elements, verify_role_name(at->role), at->outer, at->inner, at->column, at->got,
              at->expected, result->share);
 }
 
-static void run_case(walk *w, const vf_backend *backend, vf_result *result) {
+static void run_case(walk *w, const verify_backend *backend, verify_result *result) {
   result->status = w->c.problem.backward ? run_backward(w, backend) : run_forward(w, backend);
   if (result->status == RMS_E_UNSUPPORTED) {
     result->refused = 1;
@@ -302,28 +299,23 @@ static void run_case(walk *w, const vf_backend *backend, vf_result *result) {
   }
 }
 
-int vf_run(const vf_problem *problem, const vf_backend *backend, vf_result *result) {
-  walk w = {.spec = problem->spec};
+int verify_run(const verify_problem *problem, const verify_backend *backend, verify_result *result) {
+  walk w = {.c = {.problem = *problem}};
   const char *why;
-  *result = (vf_result){.spoiled = VF_ROLES, .worst.role = VF_ROLES};
+  *result = (verify_result){.spoiled = VERIFY_ROLES, .worst.role = VERIFY_ROLES};
   if (backend->prepare(backend, problem, &why)) {
     result->refused = 1;
     snprintf(result->message, sizeof result->message, "%s", why);
     backend->finish(backend);
     return 0;
   }
-  if (vf_case_create(&w.c, problem, result->message, sizeof result->message)) {
-    result->refused = 1;
+  if (walk_open(&w, problem) == 0) {
+    run_case(&w, backend, result);
   } else {
-    w.spec = vf_case_spec(&w.c);
-    w.called = vf_library_spec(&w.spec);
-    if (walk_open(&w) == 0)
-      run_case(&w, backend, result);
-    else
-      result->refused = 1, snprintf(result->message, sizeof result->message, "out of memory");
-    walk_close(&w);
-    vf_case_destroy(&w.c);
+    result->refused = 1;
+    snprintf(result->message, sizeof result->message, "not enough memory for this problem");
   }
+  walk_close(&w);
   backend->finish(backend);
   return !result->failed && !result->refused;
 }

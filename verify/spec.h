@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a problem computes, together with the types of its tensors, which a call of the library takes with the tensors.
- */
+ * What a problem computes, together with the types of its tensors, which a call of the library takes with
+ * the tensors. */
 #ifndef RMSNORM_VERIFY_SPEC_H
 #define RMSNORM_VERIFY_SPEC_H
 
 #include "rmsnorm.h"
 
-typedef struct vf_spec {
+typedef struct verify_spec {
   int64_t cols;
   double eps;
   int64_t partial;
@@ -22,15 +22,15 @@ typedef struct vf_spec {
   rms_dtype weight_dtype;   /* weight, bias                                */
   rms_dtype residual_dtype; /* residual, residual_out, dresidual...        */
   rms_dtype grad_dtype;     /* dweight, dbias                              */
-} vf_spec;
+} verify_spec;
 
 /* All tensors in the type of x. */
-static inline void vf_spec_set_types(vf_spec *spec, rms_dtype dtype) {
+static inline void verify_spec_set_types(verify_spec *spec, rms_dtype dtype) {
   spec->dtype = spec->weight_dtype = spec->residual_dtype = spec->grad_dtype = dtype;
 }
 
 /* What the library is called with. */
-static inline rms_spec vf_library_spec(const vf_spec *s) {
+static inline rms_spec verify_library_spec(const verify_spec *s) {
   rms_spec spec = {.cols = s->cols,
                    .eps = s->eps,
                    .partial = s->partial,

@@ -13,7 +13,7 @@ enum {
   NARROW = F32 | HALF
 };
 
-static const vf_template templates[] = {
+static const verify_template templates[] = {
     {"RMSNorm", "rms:fwd:%s:3x%s:out=y+stats", 1, ALL},
     {"RMSNorm", "rms:fwd:%s:3x%s:w=none:inplace", 1, ALL},
     {"RMSNorm", "rms:fwd:%s:3x%s:w=f32:bias:pad=3:data=lognormal", 1, ALL},
@@ -87,12 +87,12 @@ static const int64_t short_sizes[] = {1, 33, 128, 257};
 static const int64_t full_sizes[] = {1,  2,   15,  16,  17,  31,   32,   33,   63,  64,
                                      65, 100, 127, 128, 129, 1000, 4095, 4096, 4097};
 
-const vf_template *vf_suite_templates(int *count) {
+const verify_template *verify_suite_templates(int *count) {
   *count = (int)(sizeof templates / sizeof *templates);
   return templates;
 }
 
-const int64_t *vf_suite_sizes(int full, int *count) {
+const int64_t *verify_suite_sizes(int full, int *count) {
   *count = (int)(full ? sizeof full_sizes / sizeof *full_sizes : sizeof short_sizes / sizeof *short_sizes);
   return full ? full_sizes : short_sizes;
 }
@@ -113,12 +113,12 @@ static void fill_template(const char *text, const char *first, const char *secon
   out[used] = '\0';
 }
 
-int vf_suite_problem(const vf_template *t, rms_dtype dtype, int64_t cols, vf_problem *problem) {
-  char text[VF_TEXT_MAX], size[24], message[256];
+int verify_suite_problem(const verify_template *t, rms_dtype dtype, int64_t cols, verify_problem *problem) {
+  char text[VERIFY_TEXT_MAX], size[24], message[256];
   if (!(t->types >> dtype & 1)) return 0;
   snprintf(size, sizeof size, "%lld", (long long)(cols * t->multiple));
-  fill_template(t->text, vf_dtype_name(dtype), size, text, sizeof text);
-  if (vf_problem_parse(text, problem, message, sizeof message)) {
+  fill_template(t->text, verify_dtype_name(dtype), size, text, sizeof text);
+  if (verify_problem_parse(text, problem, message, sizeof message)) {
     fprintf(stderr, "rmsnorm: %s: %s\n", text, message);
     abort();
   }

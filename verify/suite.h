@@ -8,20 +8,20 @@
 #include "problem.h"
 
 /* What is repeated for every data type and size. */
-typedef struct vf_template {
+typedef struct verify_template {
   const char *operation; /* the line of the table it counts for; templates of one operation stand together */
   const char *text;      /* %s: data type; %s: columns */
   int64_t multiple;      /* the columns are multiplied by this (groups) */
   unsigned types;        /* bit per rms_dtype */
-} vf_template;
+} verify_template;
 
-const vf_template *vf_suite_templates(int *count);
+const verify_template *verify_suite_templates(int *count);
 
 /* Column counts; the short list is for a run of seconds. */
-const int64_t *vf_suite_sizes(int full, int *count);
+const int64_t *verify_suite_sizes(int full, int *count);
 
 /* One problem of the suite. Returns 0 if the template does not cover the type. Exits on a template that does not parse:
  * that is a defect of the suite. */
-int vf_suite_problem(const vf_template *t, rms_dtype dtype, int64_t cols, vf_problem *problem);
+int verify_suite_problem(const verify_template *t, rms_dtype dtype, int64_t cols, verify_problem *problem);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "report.h"
 #ifdef RMSNORM_HAVE_CUDA
-#include "../bench_cuda.h"
+#include "cuda.h"
 #endif
 
 typedef struct bench_options {
@@ -41,9 +41,9 @@ static report_form form_of(const bench_options *options) {
 
 static int measure_text(const char *text, const bench_options *options, const measure_options *how,
                         bench_result *result) {
-  vf_problem problem;
+  verify_problem problem;
   char reason[256];
-  if (vf_problem_parse(text, &problem, reason, sizeof reason)) return cli_error(text, "%s", reason);
+  if (verify_problem_parse(text, &problem, reason, sizeof reason)) return cli_error(text, "%s", reason);
   if (options->threads != UNSET) problem.threads = (int)options->threads;
   cli_progress(text);
   int code = measure(&problem, how, result, reason, sizeof reason);
@@ -58,9 +58,9 @@ static int bench_problems(char **problems, int count, const bench_options *optio
                          .rounds = options->rounds == UNSET ? 0 : options->rounds};
   report r;
   for (int i = 0; i < count; i++) {
-    vf_problem problem;
+    verify_problem problem;
     char reason[256];
-    if (vf_problem_parse(problems[i], &problem, reason, sizeof reason) ||
+    if (verify_problem_parse(problems[i], &problem, reason, sizeof reason) ||
         measure_check(&problem, reason, sizeof reason))
       return cli_error(problems[i], "%s", reason);
   }
@@ -108,7 +108,7 @@ static int bench_flatness(const bench_options *options, report *r) {
     double cost[FLAT_WIDTH_COUNT], cheapest = 0, dearest = 0;
     int count = 0;
     for (; count < FLAT_WIDTH_COUNT && FLAT_WIDTHS[count] <= level->elements; count++) {
-      char text[VF_TEXT_MAX];
+      char text[VERIFY_TEXT_MAX];
       bench_result result;
       snprintf(text, sizeof text, "rms:fwd:f32:%lldx%lld", (long long)(level->elements / FLAT_WIDTHS[count]),
                (long long)FLAT_WIDTHS[count]);

@@ -12,8 +12,8 @@ static const double SCALAR_ELEMENTS = 1 << 19;
 enum { SAMPLED_ROWS = 16 };
 
 int64_t compare_outer(const bench_case *c) {
-  double each = c->elements / (double)c->problem.outer;
-  if (c->elements <= SCALAR_ELEMENTS) return c->problem.outer;
+  double each = c->elements / (double)c->base.problem.outer;
+  if (c->elements <= SCALAR_ELEMENTS) return c->base.problem.outer;
   return each >= SCALAR_ELEMENTS ? 1 : (int64_t)(SCALAR_ELEMENTS / each);
 }
 
@@ -96,22 +96,19 @@ static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
 static int compare_row(const bench_engine *engine, const bench_case *c, int64_t row, char *kept, char *reason,
                        size_t size) {
   bench_engine e = engine_of_row(engine, row);
-  int64_t outer = c->problem.outer;
   char *to = kept;
-  for (int i = 0; i < c->buffer_count; i++) {
-    const case_buffer *b = &c->buffers[i];
-    size_t bytes = b->bytes / (size_t)outer;
-    if (b->output && b->per_row) memcpy(to, (char *)b->data + (size_t)row * bytes, bytes);
-    if (b->output && b->per_row) to += bytes;
+  for (verify_role role = 0; role < VERIFY_ROLES; role++) {
+    size_t bytes = case_output_row_bytes(c, role);
+    if (bytes) memcpy(to, c->base.tensor[role].data + (size_t)row * bytes, bytes);
+    to += bytes;
   }
   rms_status status = run_on("scalar", &e, c, NULL);
   if (status != RMS_OK) return refused(engine, status, reason, size);
   to = kept;
-  for (int i = 0; i < c->buffer_count; i++) {
-    const case_buffer *b = &c->buffers[i];
-    size_t bytes = b->bytes / (size_t)outer;
-    if (!b->output || !b->per_row) continue;
-    if (memcmp(to, (char *)b->data + (size_t)row * bytes, bytes) != 0) return differs(engine, reason, size);
+  for (verify_role role = 0; role < VERIFY_ROLES; role++) {
+    size_t bytes = case_output_row_bytes(c, role);
+    if (bytes && memcmp(to, c->base.tensor[role].data + (size_t)row * bytes, bytes) != 0)
+      return differs(engine, reason, size);
     to += bytes;
   }
   return 0;
@@ -119,10 +116,10 @@ static int compare_row(const bench_engine *engine, const bench_case *c, int64_t 
 
 static int compare_spread_rows(const bench_engine *engine, bench_case *c, const rms_executor *executor, char *reason,
                                size_t size) {
-  int64_t outer = c->problem.outer, count = outer < SAMPLED_ROWS ? outer : SAMPLED_ROWS;
+  int64_t outer = c->base.problem.outer, count = outer < SAMPLED_ROWS ? outer : SAMPLED_ROWS;
   size_t bytes = 0;
-  for (int i = 0; i < c->buffer_count; i++)
-    if (c->buffers[i].output && c->buffers[i].per_row) bytes += c->buffers[i].bytes / (size_t)outer;
+  for (verify_role role = 0; role < VERIFY_ROLES; role++)
+    bytes += case_output_row_bytes(c, role);
   if (bytes == 0) return 0;
   case_reset(c);
   rms_status status = run_on(engine->isa, engine, c, executor);
@@ -140,8 +137,8 @@ int compare_with_scalar(const bench_engine *engine, bench_case *c, const rms_exe
                         size_t reason_size) {
   int code = compare_first_rows(engine, c, executor, reason, reason_size);
   /* In place and accumulating, the inputs of a row are gone after the run. */
-  int repeatable = !c->problem.in_place && !c->problem.accumulate && engine->scale == 1;
-  if (code == 0 && repeatable && compare_outer(c) < c->problem.outer)
+  int repeatable = !c->base.problem.in_place && !c->base.problem.accumulate && engine->scale == 1;
+  if (code == 0 && repeatable && compare_outer(c) < c->base.problem.outer)
     code = compare_spread_rows(engine, c, executor, reason, reason_size);
   case_reset(c);
   return code;
@@ -158,9 +155,9 @@ static float element(const void *data, rms_dtype dtype, int64_t i) {
 }
 
 int compare_naive(const bench_engine *engine, bench_case *c, char *reason, size_t reason_size) {
-  rms_dtype type = c->problem.spec.dtype;
+  rms_dtype type = c->base.problem.spec.dtype;
   int64_t cols = c->spec.cols;
-  const void *row = c->problem.backward ? c->backward.dx.data : c->forward.y.data;
+  const void *row = c->base.problem.backward ? c->backward.dx.data : c->forward.y.data;
   double largest = 0, apart = 0;
   float *expected = malloc((size_t)cols * sizeof *expected);
   rms_status status = expected ? run_on(engine->isa, engine, c, NULL) : RMS_E_MEMORY;

@@ -30,7 +30,7 @@ static bench_engine *add_engine(bench_result *r, engine_type type, engine_role r
 
 static void add_library(bench_result *r, const bench_case *c, engine_role role, const char *name, const char *isa,
                         const rms_spec *spec) {
-  if (c->problem.backward && c->backward.workspace &&
+  if (c->base.problem.backward && c->backward.workspace &&
       rms_backward_workspace(spec, &c->backward) > c->backward.workspace_bytes)
     return;
   bench_engine *e = add_engine(r, ENGINE_LIBRARY, role, name);
@@ -40,7 +40,7 @@ static void add_library(bench_result *r, const bench_case *c, engine_role role, 
   e->backward = c->backward;
   if (strcmp(isa, "scalar") == 0) { /* made for sameness, not for speed */
     e->forward.outer = e->backward.outer = compare_outer(c);
-    e->scale = (double)c->problem.outer / (double)compare_outer(c);
+    e->scale = (double)c->base.problem.outer / (double)compare_outer(c);
   }
   if (spec->kind == RMS_KIND_RMS) {
     e->forward.mean = NULL;
@@ -70,7 +70,7 @@ static void add_engines(bench_result *r, const bench_case *c, const char *active
   }
   add_library(r, c, ROLE_SELF, active, active, &c->spec);
   if (only_essential) return;
-  if (!c->problem.isa[0])
+  if (!c->base.problem.isa[0])
     for (int i = rms_isa_count() - 1; i >= 0; i--)
       if (rms_isa_usable(rms_isa_name(i)) && strcmp(rms_isa_name(i), active) != 0)
         add_library(r, c, ROLE_OTHER, rms_isa_name(i), rms_isa_name(i), &c->spec);
@@ -87,7 +87,7 @@ rms_status engine_run(const bench_engine *e, const bench_case *c, const rms_exec
       copy_run(e->copy, &c->streams, executor);
     else if (e->type == ENGINE_NAIVE)
       naive_run(c);
-    else if (c->problem.backward)
+    else if (c->base.problem.backward)
       status = rms_backward(&e->spec, &e->backward, executor);
     else
       status = rms_forward(&e->spec, &e->forward, executor);
@@ -183,7 +183,7 @@ static void conclude(bench_result *r) {
 }
 
 static int measure_case(bench_case *c, const measure_options *options, bench_result *r, char *reason, size_t size) {
-  const vf_problem *p = &c->problem;
+  const verify_problem *p = &c->base.problem;
   const char *active = p->isa[0] ? p->isa : rms_isa_active();
   rms_pool *pool = NULL;
   if (p->threads > 1 && rms_pool_create(&pool, p->threads) != RMS_OK) {
@@ -209,7 +209,7 @@ static int measure_case(bench_case *c, const measure_options *options, bench_res
   return code;
 }
 
-int measure_check(const vf_problem *problem, char *reason, size_t reason_size) {
+int measure_check(const verify_problem *problem, char *reason, size_t reason_size) {
   const double most_elements = 4e9;
   const char *why = NULL;
   double rows = (double)problem->outer * (double)problem->inner;
@@ -223,7 +223,7 @@ int measure_check(const vf_problem *problem, char *reason, size_t reason_size) {
   return -1;
 }
 
-int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
+int measure(const verify_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size) {
   bench_case c;
   *result = (bench_result){.problem = *problem};

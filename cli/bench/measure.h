@@ -38,7 +38,7 @@ typedef struct bench_engine {
 } bench_engine;
 
 typedef struct bench_result {
-  vf_problem problem;
+  verify_problem problem;
   double elements, bytes;
   int reads, writes; /* the mix of the ceiling */
   bench_engine engines[ENGINES_MAX];
@@ -53,10 +53,10 @@ typedef struct measure_options {
 } measure_options;
 
 /* Returns 0, or -1 with the reason why this problem cannot be timed here. */
-int measure_check(const vf_problem *problem, char *reason, size_t reason_size);
+int measure_check(const verify_problem *problem, char *reason, size_t reason_size);
 
 /* Returns 0; -1 with a reason: the problem cannot be timed; 1 with a reason: a result is wrong. */
-int measure(const vf_problem *problem, const measure_options *options, bench_result *result, char *reason,
+int measure(const verify_problem *problem, const measure_options *options, bench_result *result, char *reason,
             size_t reason_size);
 void measure_free(bench_result *result);
 

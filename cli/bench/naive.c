@@ -69,21 +69,21 @@ INLINE void backward(const bench_case *c, rms_dtype t, int layer) {
 }
 
 int naive_supports(const bench_case *c) {
-  const vf_problem *p = &c->problem;
-  const vf_spec *s = &p->spec;
+  const verify_problem *p = &c->base.problem;
+  const verify_spec *s = &p->spec;
   rms_dtype t = s->dtype;
   if (t != RMS_F32 && t != RMS_BF16) return 0;
   if (!p->has_weight || s->weight_dtype != t || s->weight_offset != 0 || s->weight_per_inner) return 0;
   if (p->has_bias || p->has_residual || p->has_dresidual || p->accumulate || p->pad || p->threads > 1) return 0;
   if (s->partial || s->groups > 1 || s->eps_place || s->rounding) return 0;
-  if (!p->backward) return p->outputs == VF_OUT_Y;
-  return p->outputs == (VF_OUT_DX | VF_OUT_DW) && !p->recompute && s->grad_dtype == t &&
+  if (!p->backward) return p->outputs == VERIFY_OUT_Y;
+  return p->outputs == (VERIFY_OUT_DX | VERIFY_OUT_DW) && !p->recompute && s->grad_dtype == t &&
          c->backward.workspace_bytes >= (size_t)s->cols * sizeof(float);
 }
 
 void naive_run(const bench_case *c) {
-  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->problem.spec.dtype == RMS_F32;
-  switch (c->problem.backward * 4 + layer * 2 + wide) {
+  int layer = c->spec.kind == RMS_KIND_LAYER, wide = c->base.problem.spec.dtype == RMS_F32;
+  switch (c->base.problem.backward * 4 + layer * 2 + wide) {
   case 0:
     forward(c, RMS_BF16, 0);
     break;

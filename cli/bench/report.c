@@ -90,8 +90,8 @@ static void problem_text(const bench_result *b, const char *text) {
 }
 
 void report_problem(report *r, const bench_result *result) {
-  char text[VF_TEXT_MAX];
-  vf_problem_print(&result->problem, text, sizeof text);
+  char text[VERIFY_TEXT_MAX];
+  verify_problem_print(&result->problem, text, sizeof text);
   if (r->form == REPORT_JSON && r->problem_count) putchar(',');
   if (r->form == REPORT_JSON)
     problem_json(result, text);

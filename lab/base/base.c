@@ -16,7 +16,7 @@ int lab_fail(lab_error *error, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(error->text, sizeof error->text, format, arguments);
   va_end(arguments);
-  /* Names and contents of files may hold anything; an error stays one line and commands no terminal. */
+  /* File names and contents may hold anything: control characters must not break the line or reach the terminal. */
   for (char *c = error->text; *c; c++)
     if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
   return -1;

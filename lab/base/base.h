@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every file of the lab's data side shares: errors that are one line of text, memory, random numbers, file
- * reading.
+ * Shared by all of the lab: errors as one line of text, memory, random numbers, reading files.
  */
 #ifndef LAB_BASE_H
 #define LAB_BASE_H
@@ -28,8 +27,8 @@ void *lab_grow(void *block, int64_t *capacity, int64_t needed, size_t size);
 /* A copy of length bytes with a NUL after them. */
 char *lab_copy(const char *bytes, size_t length);
 
-/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). At most 4 GiB. Free with free().
- */
+/* A whole file in memory, a NUL after the last byte; gzip files are unpacked (zlib). At most 4 GiB. Free
+ * with free(). */
 int lab_read_file(char **bytes, int64_t *size, const char *path, lab_error *error);
 
 /* 1 if the bytes are well-formed UTF-8 without a NUL. */

@@ -32,7 +32,7 @@ int lab_make_folder(const char *folder, lab_error *error) {
   snprintf(path, sizeof path, "%s", folder);
   for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
     *slash = 0;
-    mkdir(path, 0777); /* what matters is whether the last one is there */
+    mkdir(path, 0777); /* an error shows at the last folder, below */
     *slash = '/';
   }
   struct stat status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A file that appears under its name only once it is whole: it is written beside its name first, then renamed.
- */
+ * A file that appears under its name only once it is whole: it is written beside its name first, then
+ * renamed. */
 #ifndef LAB_FILE_H
 #define LAB_FILE_H
 

@@ -11,7 +11,7 @@
 
 enum {
   FEWEST_WORDS = 3,
-  SMALLEST_IMAGE = 16, /* convpool leaves a map of 2 x 2 of it: a norm over one pixel says nothing */
+  SMALLEST_IMAGE = 16, /* convpool reduces it to a map of 2 x 2; a norm over a single pixel would be meaningless */
   SYNTHETIC_PAIRS = 12000,
   SYNTHETIC_IMAGES = 6000,
   SYNTHETIC_TEXT = 400000,
@@ -20,8 +20,8 @@ enum {
   DATA_SEED = 20191016
 };
 
-/* The catalogues that the default run learns from, and the packages they come in (scripts/run-packages.txt). A fixed
- * few, whatever else is installed: two machines then have the same pairs. */
+/* The catalogues that the default run learns from, and the packages they come in (scripts/data-packages.txt). The list
+ * is fixed, whatever else is installed, so that two machines have the same pairs. */
 static const char *const catalogues[] = {"gutenprint", "iso_639-3", "xkeyboard-config", NULL};
 static const char packages[] = "gutenprint-locales iso-codes xkb-data";
 

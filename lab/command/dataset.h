@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The data of each family: files named on the command line, what Debian packages installed, or the generator.
- */
+ * The data of each family: files named on the command line, what Debian packages installed, or the
+ * generator. */
 #ifndef LAB_DATASET_H
 #define LAB_DATASET_H
 

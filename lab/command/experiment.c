@@ -98,7 +98,7 @@ static int hold_contest(family_run *s, const char *title, checkpoint_fn checkpoi
   return contest_run(&s->contest, title, o->quiet, o->every, checkpoint, s);
 }
 
-/* For people: what the steps depend on, but for norm and seed. */
+/* The settings that the steps depend on, except norm and seed, as text for people. */
 static void describe(const trainer *t, char *text, size_t size) {
   const model_sizes *z = &t->m->config.sizes;
   const train_config *g = &t->config;
@@ -223,7 +223,7 @@ static int train_seed(lab_context *x, lab_family family, int64_t run, lab_error 
     checkpoint_fn checkpoint = o->checkpoints != NULL ? write_checkpoint : NULL;
     result = hold_contest(&s, title, checkpoint);
     if (result >= 0 && checkpoint != NULL && save_all(&s) < 0) result = -1;
-    report_runs(&s); /* whatever came in between: what is done is reported */
+    report_runs(&s); /* finished runs are reported even after an error */
   }
   free_run(&s);
   return result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `lab init`: the paper's robustness experiment. Weights start around 0.2 instead of 0; LayerNorm becomes unstable,
- * RMSNorm less so.
+ * `lab init`: the paper's robustness experiment. Weights start around 0.2 instead of 0. In the paper LayerNorm then
+ * becomes unstable, and RMSNorm less so.
  */
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static int make_trainers(starts *s, lab_context *x, lab_family family, lab_error
   return count < 0 ? -1 : 0;
 }
 
-/* How much the loss jumps about: root mean square of its changes over the second half. */
+/* The roughness of the loss: root mean square of its changes over the second half of the steps. */
 static double roughness(const trainer *t) {
   double sum = 0;
   int64_t first = t->step / 2 + 1;

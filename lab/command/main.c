@@ -21,8 +21,8 @@ static int holds_report(const char *folder) {
   return access(path, F_OK) == 0;
 }
 
-/* An earlier report stays: without --out the first free of lab-out, lab-out-2, ... is taken. The folder is made and
- * tried out before anything is trained. */
+/* An earlier report is never overwritten: without --out the first free name of lab-out, lab-out-2, ... is used. The
+ * folder is created and tested for writing before anything is trained. */
 static int choose_folder(const lab_options *o, char *folder, size_t size, lab_error *error) {
   if (o->out != NULL) {
     snprintf(folder, size, "%s", o->out);
@@ -77,7 +77,7 @@ static int write_report(const lab_report *report, const char *folder, lab_error 
   return 0;
 }
 
-/* What a task returned as an exit code. The theory's answers and STOPPED are both above 0. */
+/* The exit code for a task's result. Positive results are STOPPED or, from the theory, the number of disagreements. */
 static int exit_code(const lab_options *o, int result) {
   if (result <= 0) return result < 0 ? CLI_BAD : CLI_OK;
   return o->task == TASK_INVARIANCE || o->task == TASK_RATE ? CLI_FAILED : 128 + stop_requested();

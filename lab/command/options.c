@@ -120,7 +120,7 @@ static void *field_of(const lab_options *o, const lab_option *option) {
   return (char *)(uintptr_t)o + option->offset;
 }
 
-/* While the words are read: numbers that nobody gives. */
+/* Values that mark an option as not given while the command line is read. */
 static const int64_t not_given = INT64_MIN;
 static const double not_given_real = -1e308;
 

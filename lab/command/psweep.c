@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * `lab psweep`: pRMSNorm over p. How far the statistic of a part is from that of the whole row, on rows of normal
- * numbers (where 1/sqrt(2k) is predicted) and on the trained model's own rows; and what that does to quality and time.
- */
+ * numbers (where 1/sqrt(2k) is predicted) and on the trained model's own rows; and what that does to
+ * quality and time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -102,7 +102,7 @@ void settings_of_family(const lab_options *o, lab_family family, model_config *c
   s->tested = chosen(o->tested, s->tested);
   s->dropout = chosen_real(o->dropout, s->dropout);
   s->noise = chosen_real(o->noise, s->noise);
-  s->pre_norm = o->pre_norm || (!o->post_norm && !o->full); /* learns sooner; the paper's was the other, it seems */
+  s->pre_norm = o->pre_norm || (!o->post_norm && !o->full); /* learns sooner; the paper seems to have used the other */
   config->shards = settings_shards(o);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;
   config->norm.p = chosen_real(o->p, default_share(family, o->full));

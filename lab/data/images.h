@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Labelled images: MNIST-style idx files (Debian's dataset-fashion-mnist) and CIFAR-10 binary batches, plain or gzip.
- */
+ * Labelled images: MNIST-style idx files (Debian's dataset-fashion-mnist) and CIFAR-10 binary batches,
+ * plain or gzip. */
 #ifndef LAB_DATA_IMAGES_H
 #define LAB_DATA_IMAGES_H
 

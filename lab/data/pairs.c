@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The set of pairs, parallel text files, and the split. Catalogues: data/catalogue.c; cleaning: data/clean.c.
- */
+ * The set of pairs, parallel text files, and the split. Catalogues: data/catalogue.c; cleaning:
+ * data/clean.c. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/pairs.h"
 

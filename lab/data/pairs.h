@@ -3,10 +3,13 @@
  * Sentence pairs for translation and retrieval, from parallel text files and from gettext catalogues.
  *
  *   lab_pairs pairs = {0};
- *   if (lab_pairs_read_installed(&pairs, NULL, "de", &error) < 0) ...  (or read_mo, read_text; each call adds to the
- * set) lab_pairs_clean(&pairs, 3, 40); lab_pairs_split split = lab_pairs_cut(&pairs, seed, 500, 500);
+ *   if (lab_pairs_read_installed(&pairs, NULL, "de", &error) < 0) ...
+ *   lab_pairs_clean(&pairs, 3, 40);
+ *   lab_pairs_split split = lab_pairs_cut(&pairs, seed, 500, 500);
  *   ... split.train.items[i].source ...
  *   lab_pairs_free(&pairs);
+ *
+ * Each call of lab_pairs_read_installed, lab_pairs_read_mo and lab_pairs_read_text adds to the set.
  */
 #ifndef LAB_DATA_PAIRS_H
 #define LAB_DATA_PAIRS_H

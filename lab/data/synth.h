@@ -18,8 +18,8 @@ void lab_synth_pairs(lab_pairs *pairs, int64_t count, uint64_t seed);
 /* Ten classes of noisy drawings (stripes, rings, checks, ...) at random places and sizes. */
 void lab_synth_images(lab_images *images, int64_t count, int channels, int height, int width, uint64_t seed);
 
-/* Little stories of the same grammar in English words: somebody goes somewhere, takes something, gives it to somebody.
- */
+/* Little stories of the same grammar in English words: somebody goes somewhere, takes something, gives it
+ * to somebody. */
 void lab_synth_text(lab_text *text, int64_t bytes, uint64_t seed);
 
 /* Cloze questions about such stories (lab_cloze_make on lab_synth_text, so that the maker is the same). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ten kinds of drawings. A kind is a function of the place relative to the drawing's centre, in units of its size.
- */
+ * Ten kinds of drawings. A kind is a function of the place relative to the drawing's centre, in units of
+ * its size. */
 #include "data/synth.h"
 
 #include <math.h>

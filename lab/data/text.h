@@ -68,8 +68,8 @@ typedef struct lab_cloze_split {
 } lab_cloze_split;
 
 /* Cuts by position in the text: the last questions are the test. Questions that share a sentence with the next part are
- * left out, so that no part has seen another. dev and test are lowered to a tenth of the questions where there are few.
- */
+ * left out, so that no part has seen another. dev and test are lowered to a tenth of the questions where
+ * there are few. */
 lab_cloze_split lab_cloze_cut(const lab_cloze *cloze, int64_t dev, int64_t test);
 
 #endif

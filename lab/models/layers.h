@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers: parameters by id and the operations that use them. `declare_...` builds a layer, the others run it.
- */
+ * Layers: parameters by id and the operations that use them. `declare_...` builds a layer, the others run
+ * it. */
 #ifndef LAB_LAYERS_H
 #define LAB_LAYERS_H
 
@@ -52,8 +52,8 @@ sequence make_sequence(tape *t, const int32_t *lengths, int64_t batch, int64_t s
 
 typedef enum direction { FORWARD = 1, BACKWARD = -1 } direction;
 
-/* One statistic over the concatenated gates, one over the candidate, for the input's and the state's projection each.
- */
+/* One statistic over the concatenated gates, one over the candidate, for the input's and the state's
+ * projection each. */
 typedef struct gru_layer {
   projection input, state;
   int64_t width;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sequences of ids of different lengths as one block: the longest sets the number of steps, the others are padded.
- */
+ * Sequences of ids of different lengths as one block: the longest sets the number of steps, the others are
+ * padded. */
 #ifndef LAB_PADDING_H
 #define LAB_PADDING_H
 

@@ -2,8 +2,8 @@
  *
  * RNNSearch as in Nematus: bidirectional GRU encoder; a decoder step is a GRU over the previous word, attention with
  * its state, a second GRU over the context; the output layer sees state, previous word and context. Every projection of
- * a recurrent or feed-forward layer is normalised, the gates of a GRU with one statistic. Sequences are time-major.
- */
+ * a recurrent or feed-forward layer is normalised, the gates of a GRU with one statistic. Sequences are
+ * time-major. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

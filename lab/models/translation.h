@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the translating models share: their batches, their sentences as blocks of ids, and BLEU of a test set.
- */
+ * What the translating models share: their batches, their sentences as blocks of ids, and BLEU of a test
+ * set. */
 #ifndef LAB_TRANSLATION_H
 #define LAB_TRANSLATION_H
 
@@ -10,8 +10,8 @@
 
 /* Source sentences, each with its end. */
 padded_ids pad_sources(tape *t, const coded_pair **pairs, int64_t count, id_layout layout);
-/* What a decoder reads (the beginning, then the words) and what it must predict (the words, then the end; -1 beyond).
- */
+/* What a decoder reads (the beginning, then the words) and what it must predict (the words, then the end;
+ * -1 beyond). */
 typedef struct decoder_ids {
   padded_ids read;
   const int32_t *targets;

@@ -49,19 +49,19 @@ static lab_line make_curve(const lab_report *report, const lab_run *first, const
   return line;
 }
 
-/* Against seconds: the usual time of a step times their number. The clock itself also shows what else the machine did.
- */
-static void write_curves(lab_out *out, const lab_report *report, const lab_group *group, int against_seconds) {
-  lab_line *lines = lab_alloc((size_t)(group->count + report->run_count), sizeof *lines);
-  lab_cell *names = lab_alloc((size_t)group->count, sizeof *names);
-  char(*styles)[24] = lab_alloc((size_t)group->count, sizeof *styles), id[64];
+/* Against seconds: the usual time of a step times their number. The clock itself also shows what else the
+ * machine did. */
+static void write_curves(lab_out *out, const lab_report *report, const lab_family *family, int against_seconds) {
+  lab_line *lines = lab_alloc((size_t)(family->count + report->run_count), sizeof *lines);
+  lab_cell *names = lab_alloc((size_t)family->count, sizeof *names);
+  char(*styles)[24] = lab_alloc((size_t)family->count, sizeof *styles), id[64];
   int64_t count = 0;
-  for (int64_t i = 0; i < group->count; i++) {
-    const lab_run *first = group->summaries[i].first;
-    double scale = against_seconds ? step_seconds(&group->summaries[i]) : 1;
+  for (int64_t i = 0; i < family->count; i++) {
+    const lab_run *first = family->summaries[i].first;
+    double scale = against_seconds ? step_seconds(&family->summaries[i]) : 1;
     lab_norm_title(names[i], sizeof names[i], first->norm, first->p);
     snprintf(styles[i], sizeof styles[i], "n-%s", first->norm);
-    for (const lab_run *run = report->runs; group->summaries[i].runs > 1 && run < report->runs + report->run_count;
+    for (const lab_run *run = report->runs; family->summaries[i].runs > 1 && run < report->runs + report->run_count;
          run++)
       if (belongs(run, first)) {
         lines[count] = make_curve(report, first, run, scale);
@@ -72,7 +72,7 @@ static void write_curves(lab_out *out, const lab_report *report, const lab_group
     lines[count].name = names[i];
     lines[count++].style = styles[i];
   }
-  snprintf(id, sizeof id, "%s-%s", group->first->family, against_seconds ? "seconds" : "steps");
+  snprintf(id, sizeof id, "%s-%s", family->first->family, against_seconds ? "seconds" : "steps");
   lab_svg_lines(out,
                 &(lab_chart){.id = id,
                              .title = against_seconds ? "Training loss against time" : "Training loss against steps",
@@ -91,16 +91,16 @@ static void write_curves(lab_out *out, const lab_report *report, const lab_group
 
 typedef enum bar_kind { QUALITY_BARS, UNFUSED_BARS, LIBRARY_BARS } bar_kind;
 
-static void write_bars(lab_out *out, const lab_group *group, bar_kind kind) {
+static void write_bars(lab_out *out, const lab_family *family, bar_kind kind) {
   static const char *const titles[] = {NULL, "Milliseconds a step, un-fused norms (less is better)",
                                        "Milliseconds a step, this library's norms (less is better)"};
   static const char *const names_of_kind[] = {"quality", "unfused", "library"};
-  lab_bar *bars = lab_alloc((size_t)group->count, sizeof *bars);
-  lab_cell *names = lab_alloc((size_t)group->count, sizeof *names);
-  char(*styles)[24] = lab_alloc((size_t)group->count, sizeof *styles), id[64], title[128];
+  lab_bar *bars = lab_alloc((size_t)family->count, sizeof *bars);
+  lab_cell *names = lab_alloc((size_t)family->count, sizeof *names);
+  char(*styles)[24] = lab_alloc((size_t)family->count, sizeof *styles), id[64], title[128];
   int64_t measured = 0, shown = 0;
-  for (int64_t i = 0; i < group->count; i++) {
-    const lab_summary *s = &group->summaries[i];
+  for (int64_t i = 0; i < family->count; i++) {
+    const lab_summary *s = &family->summaries[i];
     const lab_times *times = &s->times[kind == UNFUSED_BARS ? LAB_TEXTBOOK : LAB_LIBRARY];
     lab_norm_title(names[i], sizeof names[i], s->first->norm, s->first->p);
     snprintf(styles[i], sizeof styles[i], "n-%s", s->first->norm);
@@ -109,10 +109,10 @@ static void write_bars(lab_out *out, const lab_group *group, bar_kind kind) {
     if (kind == QUALITY_BARS || isfinite(bar.value)) bars[shown++] = bar;
     measured += isfinite(bar.value);
   }
-  snprintf(id, sizeof id, "%s-%s", group->first->family, names_of_kind[kind]);
+  snprintf(id, sizeof id, "%s-%s", family->first->family, names_of_kind[kind]);
   if (kind == QUALITY_BARS)
-    snprintf(title, sizeof title, "%s (%s is better)", group->first->metric,
-             group->first->higher_is_better ? "more" : "less");
+    snprintf(title, sizeof title, "%s (%s is better)", family->first->metric,
+             family->first->higher_is_better ? "more" : "less");
   else
     snprintf(title, sizeof title, "%s", titles[kind]);
   if (measured > 0) lab_svg_bars(out, id, title, bars, shown);
@@ -121,12 +121,12 @@ static void write_bars(lab_out *out, const lab_group *group, bar_kind kind) {
   free(styles);
 }
 
-void lab_page_charts(lab_out *out, const lab_report *report, const lab_group *group) {
+void lab_page_charts(lab_out *out, const lab_report *report, const lab_family *family) {
   lab_out_format(out, "<div class='charts'>\n");
-  write_curves(out, report, group, 0);
-  write_curves(out, report, group, 1);
-  write_bars(out, group, QUALITY_BARS);
-  write_bars(out, group, UNFUSED_BARS);
-  write_bars(out, group, LIBRARY_BARS);
+  write_curves(out, report, family, 0);
+  write_curves(out, report, family, 1);
+  write_bars(out, family, QUALITY_BARS);
+  write_bars(out, family, UNFUSED_BARS);
+  write_bars(out, family, LIBRARY_BARS);
   lab_out_format(out, "</div>\n");
 }

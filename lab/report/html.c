@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One page that needs nothing else: no script, no font, no network.
+ * The report as one self-contained page: no script, no font, no network.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -43,24 +43,24 @@ static void table_row(lab_out *out, const table_plan *plan, lab_cell *cells, int
   lab_out_format(out, "</tr>\n");
 }
 
-static void write_table(lab_out *out, const lab_group *group, const table_plan *plan) {
+static void write_table(lab_out *out, const lab_family *family, const table_plan *plan) {
   lab_cell cells[LAB_CELLS];
-  int with_paper = lab_paper_task_of(group->first->family) != NULL;
+  int with_paper = lab_paper_task_of(family->first->family) != NULL;
   lab_out_format(out, "<div class='scroll'><table class='results %s'><thead>", plan->style);
-  lab_group_heads(cells, group);
+  lab_family_heads(cells, family);
   table_row(out, plan, cells, 1, with_paper);
   lab_out_format(out, "</thead><tbody>\n");
-  for (int64_t row = 0; row < group->count; row++) {
-    lab_summary_cells(cells, &group->summaries[row]);
+  for (int64_t row = 0; row < family->count; row++) {
+    lab_summary_cells(cells, &family->summaries[row]);
     table_row(out, plan, cells, 0, with_paper);
   }
   lab_out_format(out, "</tbody></table></div>\n");
 }
 
-static void write_details(lab_out *out, const lab_report *report, const lab_group *group) {
+static void write_details(lab_out *out, const lab_report *report, const lab_family *family) {
   int any = 0;
   for (const lab_run *run = report->runs; run < report->runs + report->run_count; run++)
-    if (run->details[0] && strcmp(run->family, group->first->family) == 0) {
+    if (run->details[0] && strcmp(run->family, family->first->family) == 0) {
       lab_out_format(out, any++ ? "" : "<details><summary>Each run</summary>\n");
       char title[64];
       lab_norm_title(title, sizeof title, run->norm, run->p);
@@ -72,11 +72,11 @@ static void write_details(lab_out *out, const lab_report *report, const lab_grou
 }
 
 /* Tables, what their columns mean, and the settings. */
-static void write_tables(lab_out *out, const lab_group *group) {
-  const lab_run *run = group->first;
+static void write_tables(lab_out *out, const lab_family *family) {
+  const lab_run *run = family->first;
   lab_out_format(out, "<div class='tables'>\n");
-  write_table(out, group, &plans[0]);
-  write_table(out, group, &plans[1]);
+  write_table(out, family, &plans[0]);
+  write_table(out, family, &plans[1]);
   lab_out_format(out,
                  "</div>\n<p class='soft'>Mean ± standard deviation over the seeds. un-fused: every operation of a "
                  "norm is a pass over memory of its own, as in the frameworks that the paper used; library: one "
@@ -88,7 +88,7 @@ static void write_tables(lab_out *out, const lab_group *group) {
     lab_out_format(out, "); other data and hardware, so compare the differences between norms, not the values.");
   }
   lab_out_format(out, "</p>\n<details><summary>More figures and the settings</summary>\n");
-  write_table(out, group, &plans[2]);
+  write_table(out, family, &plans[2]);
   lab_out_format(out,
                  "<p class='soft'>in norms: share of a step's time inside normalization, forward and backward, with "
                  "the library. kept for backward: memory that the forward of a step leaves for its backward. "
@@ -97,23 +97,23 @@ static void write_tables(lab_out *out, const lab_group *group) {
   lab_out_format(out, "</p></details>\n");
 }
 
-static void write_group(lab_out *out, const lab_report *report, const lab_group *group) {
-  const lab_run *run = group->first;
+static void write_family(lab_out *out, const lab_report *report, const lab_family *family) {
+  const lab_run *run = family->first;
   lab_out_format(out, "<section id='%s'><h2>", run->family);
   lab_out_html(out, lab_family_title(run->family));
   lab_out_format(out,
                  "</h2>\n<p class='facts'><span>%" PRId64 " seed%s per norm</span><span>%" PRId64
                  " steps</span><span>trained with the %s engine</span><span>data: ",
-                 group->summaries[0].runs, group->summaries[0].runs == 1 ? "" : "s", run->steps, run->engine);
+                 family->summaries[0].runs, family->summaries[0].runs == 1 ? "" : "s", run->steps, run->engine);
   lab_out_html(out, run->data);
   lab_out_format(out, "</span></p>\n");
   if (run->synthetic)
     lab_out_format(out,
                    "<p class='warn'>Synthetic data: made by the built-in generator. The figures speak of speed and "
                    "convergence, not of real translations or pictures.</p>\n");
-  write_tables(out, group);
-  lab_page_charts(out, report, group);
-  write_details(out, report, group);
+  write_tables(out, family);
+  lab_page_charts(out, report, family);
+  write_details(out, report, family);
   lab_out_format(out, "</section>\n");
 }
 
@@ -231,9 +231,9 @@ static void write_paper(lab_out *out) {
 
 /* ---- The page ---- */
 
-static void write_verdict(lab_out *out, const lab_group *groups, int64_t count) {
+static void write_verdict(lab_out *out, const lab_family *families, int64_t count) {
   lab_out verdict = {0};
-  lab_report_verdict(groups, count, &verdict);
+  lab_report_verdict(families, count, &verdict);
   if (!verdict.text) return;
   lab_out_format(out, "<div class='verdict'>");
   for (char *line = verdict.text; *line;) {
@@ -248,7 +248,7 @@ static void write_verdict(lab_out *out, const lab_group *groups, int64_t count) 
   free(verdict.text);
 }
 
-static void write_head(lab_out *out, const lab_report *report, const lab_group *groups, int64_t group_count) {
+static void write_head(lab_out *out, const lab_report *report, const lab_family *families, int64_t family_count) {
   lab_out_format(
       out,
       "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
@@ -262,7 +262,7 @@ static void write_head(lab_out *out, const lab_report *report, const lab_group *
   else
     lab_out_format(out, "The theory of the RMSNorm paper, measured on this machine.");
   lab_out_format(out, "</p>\n");
-  write_verdict(out, groups, group_count);
+  write_verdict(out, families, family_count);
   lab_out_format(out, "<p class='facts'><span>");
   lab_out_html(out, report->cpu);
   lab_out_format(
@@ -280,15 +280,16 @@ static void write_head(lab_out *out, const lab_report *report, const lab_group *
 
 void lab_report_html(const lab_report *report, lab_out *out) {
   lab_summary *summaries;
-  lab_group *groups;
-  int64_t count = lab_report_summarise(report, &summaries), group_count = lab_report_groups(summaries, count, &groups);
-  write_head(out, report, groups, group_count);
-  for (int64_t i = 0; i < group_count; i++)
-    write_group(out, report, &groups[i]);
+  lab_family *families;
+  int64_t count = lab_report_summarise(report, &summaries),
+          family_count = lab_report_families(summaries, count, &families);
+  write_head(out, report, families, family_count);
+  for (int64_t i = 0; i < family_count; i++)
+    write_family(out, report, &families[i]);
   for (int64_t i = 0; i < report->section_count; i++)
     write_section(out, &report->sections[i]);
-  if (group_count > 0) write_paper(out);
+  if (family_count > 0) write_paper(out);
   lab_out_format(out, "</main></body></html>\n");
-  free(groups);
+  free(families);
   free(summaries);
 }

@@ -118,15 +118,15 @@ void lab_report_json(const lab_report *report, lab_out *out) {
   for (int64_t i = 0; i < report->section_count; i++)
     json_array_append_new(sections, section_of(&report->sections[i]));
   lab_summary *summaries;
-  lab_group *groups;
+  lab_family *families;
   lab_out verdict = {0};
   int64_t count = lab_report_summarise(report, &summaries);
-  int64_t group_count = lab_report_groups(summaries, count, &groups);
-  lab_report_verdict(groups, group_count, &verdict);
+  int64_t family_count = lab_report_families(summaries, count, &families);
+  lab_report_verdict(families, family_count, &verdict);
   json_t *whole = json_object();
   json_object_set_new(whole, "verdict", text_of(verdict.text ? verdict.text : ""));
   free(verdict.text);
-  free(groups);
+  free(families);
   free(summaries);
   json_object_set_new(whole, "environment", environment_of(report));
   json_object_set_new(whole, "runs", runs);

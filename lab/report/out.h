@@ -21,20 +21,21 @@ void lab_out_csv(lab_out *out, const char *text);  /* as a CSV field, quoted if 
 int lab_same_kind(const lab_run *a, const lab_run *b);
 
 /* One family: the unit of tables and charts. */
-typedef struct lab_group {
+typedef struct lab_family {
   const lab_run *first;
-  const lab_summary *summaries; /* those of the group, adjacent */
+  const lab_summary *summaries; /* those of the family, adjacent */
   int64_t count;
-} lab_group;
+} lab_family;
 
-/* Sorts the summaries so that groups are adjacent, in order of first appearance; returns how many groups; free *groups.
+/* Sorts the summaries so that families are adjacent, in order of first appearance; returns how many families; free
+ * *families.
  */
-int64_t lab_report_groups(lab_summary *summaries, int64_t count, lab_group **groups);
-/* The summary of a norm in a group, or NULL. */
-const lab_summary *lab_group_norm(const lab_group *group, const char *norm);
+int64_t lab_report_families(lab_summary *summaries, int64_t count, lab_family **families);
+/* The summary of a norm in a family, or NULL. */
+const lab_summary *lab_family_norm(const lab_family *family, const char *norm);
 
 /* What the runs say, in up to three sentences, one after the other: quality, time, what happens without a norm. */
-void lab_report_verdict(const lab_group *groups, int64_t count, lab_out *out);
+void lab_report_verdict(const lab_family *families, int64_t count, lab_out *out);
 
 /* The figures of a summary as text, the paper's beside them; "" where there is none. */
 enum {
@@ -54,7 +55,7 @@ enum {
 int lab_cell_is_paper(int cell);
 typedef char lab_cell[128];
 void lab_summary_cells(lab_cell cells[LAB_CELLS], const lab_summary *summary);
-void lab_group_heads(lab_cell cells[LAB_CELLS], const lab_group *group);
+void lab_family_heads(lab_cell cells[LAB_CELLS], const lab_family *family);
 void lab_reduction_text(char *text, size_t size, double reduction); /* "24.7 % less", "3.1 % more" */
 /* "21.3 ± 0.4", "21.3" without a spread, "" without a value. */
 void lab_spread_text(char *text, size_t size, double value, double sd);

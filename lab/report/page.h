@@ -10,6 +10,6 @@
 extern const char lab_page_style[];
 
 /* The figures of a family: losses against steps and time, quality, what a step takes. */
-void lab_page_charts(lab_out *out, const lab_report *report, const lab_group *group);
+void lab_page_charts(lab_out *out, const lab_report *report, const lab_family *family);
 
 #endif

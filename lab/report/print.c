@@ -74,7 +74,7 @@ static void quality_text(char *text, size_t size, const lab_summary *summary) {
              *spread && summary->runs == 1 ? ", one seed" : "");
 }
 
-/* Milliseconds of a step are seconds of a thousand. */
+/* Milliseconds per step are the same number as seconds per 1000 steps. */
 static void time_cells(lab_cell *time, lab_cell *reduction, const lab_times *times, int is_layer) {
   lab_spread_text(*time, sizeof *time, times->seconds, LAB_NONE);
   lab_reduction_text(*reduction, sizeof *reduction, is_layer ? LAB_NONE : times->reduction);
@@ -102,8 +102,8 @@ void lab_summary_cells(lab_cell cells[LAB_CELLS], const lab_summary *summary) {
   amount_text(cells[LAB_CELL_PARAMETERS], ROOM, run->parameters, "");
 }
 
-void lab_group_heads(lab_cell cells[LAB_CELLS], const lab_group *group) {
-  const lab_paper_task *task = lab_paper_task_of(group->first->family);
+void lab_family_heads(lab_cell cells[LAB_CELLS], const lab_family *family) {
+  const lab_paper_task *task = lab_paper_task_of(family->first->family);
   static const char *const heads[LAB_CELLS] = {"norm",
                                                "",
                                                "",
@@ -117,7 +117,7 @@ void lab_group_heads(lab_cell cells[LAB_CELLS], const lab_group *group) {
                                                "parameters"};
   for (int i = 0; i < LAB_CELLS; i++)
     snprintf(cells[i], sizeof cells[i], "%s", heads[i]);
-  snprintf(cells[LAB_CELL_QUALITY], sizeof(lab_cell), "%s", group->first->metric);
+  snprintf(cells[LAB_CELL_QUALITY], sizeof(lab_cell), "%s", family->first->metric);
   snprintf(cells[LAB_CELL_PAPER_QUALITY], sizeof(lab_cell), "paper's %s",
            task && task->metric ? task->metric : "quality");
 }
@@ -170,20 +170,20 @@ static void measure(int *widths, lab_cell *cells, int64_t rows) {
     if (!used[i] || i > LAB_CELL_PAPER_REDUCTION) widths[i] = 0;
 }
 
-static void print_group(const lab_group *group, FILE *out) {
-  lab_cell *cells = lab_alloc((size_t)(group->count + 1) * LAB_CELLS, sizeof *cells);
+static void print_family(const lab_family *family, FILE *out) {
+  lab_cell *cells = lab_alloc((size_t)(family->count + 1) * LAB_CELLS, sizeof *cells);
   int widths[LAB_CELLS] = {0};
-  lab_group_heads(cells, group);
+  lab_family_heads(cells, family);
   short_heads(cells);
-  for (int64_t i = 0; i < group->count; i++)
-    lab_summary_cells(cells + (i + 1) * LAB_CELLS, &group->summaries[i]);
-  measure(widths, cells, group->count + 1);
+  for (int64_t i = 0; i < family->count; i++)
+    lab_summary_cells(cells + (i + 1) * LAB_CELLS, &family->summaries[i]);
+  measure(widths, cells, family->count + 1);
 
-  const lab_run *run = group->first;
-  fprintf(out, "\n%s, %" PRId64 " steps, %" PRId64 " seed%s; %s%s\n", run->family, run->steps, group->summaries[0].runs,
-          group->summaries[0].runs == 1 ? "" : "s", run->data,
+  const lab_run *run = family->first;
+  fprintf(out, "\n%s, %" PRId64 " steps, %" PRId64 " seed%s; %s%s\n", run->family, run->steps,
+          family->summaries[0].runs, family->summaries[0].runs == 1 ? "" : "s", run->data,
           run->synthetic ? " (SYNTHETIC: says nothing about real quality)" : "");
-  for (int64_t row = 0; row <= group->count; row++)
+  for (int64_t row = 0; row <= family->count; row++)
     print_row(out, cells + row * LAB_CELLS, widths);
   free(cells);
 }
@@ -233,12 +233,13 @@ void lab_section_print(const lab_section *section, FILE *out) {
 
 void lab_report_print(const lab_report *report, FILE *out) {
   lab_summary *summaries;
-  lab_group *groups;
+  lab_family *families;
   lab_out verdict = {0};
-  int64_t count = lab_report_summarise(report, &summaries), group_count = lab_report_groups(summaries, count, &groups);
-  for (int64_t i = 0; i < group_count; i++)
-    print_group(&groups[i], out);
-  lab_report_verdict(groups, group_count, &verdict);
+  int64_t count = lab_report_summarise(report, &summaries),
+          family_count = lab_report_families(summaries, count, &families);
+  for (int64_t i = 0; i < family_count; i++)
+    print_family(&families[i], out);
+  lab_report_verdict(families, family_count, &verdict);
   if (verdict.text) {
     verdict.text[verdict.length - 1] = 0; /* print_wrapped ends the line */
     fputc('\n', out);
@@ -246,6 +247,6 @@ void lab_report_print(const lab_report *report, FILE *out) {
   }
   if (report->note[0]) fprintf(out, "%s\n", report->note);
   free(verdict.text);
-  free(groups);
+  free(families);
   free(summaries);
 }

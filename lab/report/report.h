@@ -25,8 +25,8 @@ typedef struct lab_point {
   double step, seconds, loss; /* seconds: training time alone, without evaluation */
 } lab_point;
 
-/* One training run. A figure that was not measured is LAB_NONE (doubles) or -1 (integers): lab_run_start sets them so.
- */
+/* One training run. A figure that was not measured is LAB_NONE (doubles) or -1 (integers): lab_run_start
+ * sets them so. */
 typedef struct lab_run {
   char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
   char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */

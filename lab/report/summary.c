@@ -114,9 +114,9 @@ int64_t lab_report_summarise(const lab_report *report, lab_summary **summaries) 
   return count;
 }
 
-int64_t lab_report_groups(lab_summary *summaries, int64_t count, lab_group **groups) {
+int64_t lab_report_families(lab_summary *summaries, int64_t count, lab_family **families) {
   int64_t made = 0;
-  *groups = lab_alloc((size_t)count, sizeof **groups);
+  *families = lab_alloc((size_t)count, sizeof **families);
   for (int64_t start = 0; start < count;) {
     int64_t end = start + 1;
     for (int64_t i = end; i < count; i++) {
@@ -125,14 +125,14 @@ int64_t lab_report_groups(lab_summary *summaries, int64_t count, lab_group **gro
       memmove(summaries + end + 1, summaries + end, (size_t)(i - end) * sizeof *summaries);
       summaries[end++] = moved;
     }
-    (*groups)[made++] = (lab_group){summaries[start].first, summaries + start, end - start};
+    (*families)[made++] = (lab_family){summaries[start].first, summaries + start, end - start};
     start = end;
   }
   return made;
 }
 
-const lab_summary *lab_group_norm(const lab_group *group, const char *norm) {
-  for (int64_t i = 0; i < group->count; i++)
-    if (strcmp(group->summaries[i].first->norm, norm) == 0) return &group->summaries[i];
+const lab_summary *lab_family_norm(const lab_family *family, const char *norm) {
+  for (int64_t i = 0; i < family->count; i++)
+    if (strcmp(family->summaries[i].first->norm, norm) == 0) return &family->summaries[i];
   return NULL;
 }

@@ -30,11 +30,11 @@ static outcome compare_quality(const lab_summary *a, const lab_summary *b) {
 }
 
 /* Of the norms that have a spread, the fewest seeds; 1 if none has but some have a quality, 0 if none has. */
-static int64_t fewest_seeds(const lab_group *groups, int64_t count) {
+static int64_t fewest_seeds(const lab_family *families, int64_t count) {
   int64_t fewest = 0, scored = 0;
   for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < groups[i].count; j++) {
-      const lab_summary *s = &groups[i].summaries[j];
+    for (int64_t j = 0; j < families[i].count; j++) {
+      const lab_summary *s = &families[i].summaries[j];
       scored |= isfinite(s->quality);
       if (isfinite(s->quality_sd) && (fewest == 0 || s->runs < fewest)) fewest = s->runs;
     }
@@ -42,7 +42,7 @@ static int64_t fewest_seeds(const lab_group *groups, int64_t count) {
 }
 
 /* "within the spread of LayerNorm's in a, b, better in c"; returns 0 if nothing can be said. */
-static int quality_part(const lab_group *groups, int64_t count, const char *norm, char *text, size_t size) {
+static int quality_part(const lab_family *families, int64_t count, const char *norm, char *text, size_t size) {
   static const char *const words[OUTCOMES] = {NULL, "better than LayerNorm's in", "within the spread of LayerNorm's in",
                                               "worse than LayerNorm's in", "not to be judged (one is at chance) in"};
   static const outcome order[] = {ALIKE, BETTER, WORSE, AT_CHANCE};
@@ -50,24 +50,24 @@ static int quality_part(const lab_group *groups, int64_t count, const char *norm
   size_t used = 0;
   text[0] = 0;
   for (int64_t i = 0; i < count; i++)
-    add_name(names[compare_quality(lab_group_norm(&groups[i], norm), lab_group_norm(&groups[i], "layer"))],
-             groups[i].first->family);
+    add_name(names[compare_quality(lab_family_norm(&families[i], norm), lab_family_norm(&families[i], "layer"))],
+             families[i].first->family);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (names[order[i]][0] && used < size)
       used += (size_t)snprintf(text + used, size - used, "%s%s %s", used ? ", " : "", words[order[i]], names[order[i]]);
   return used > 0;
 }
 
-static void say_quality(const lab_group *groups, int64_t count, lab_out *out) {
+static void say_quality(const lab_family *families, int64_t count, lab_out *out) {
   char rms[512], partial[512];
-  int64_t runs = fewest_seeds(groups, count);
+  int64_t runs = fewest_seeds(families, count);
   if (runs == 1) {
     lab_out_format(out, "Quality: one seed, so no statement; --runs 2 or more makes one.\n");
     return;
   }
-  if (!quality_part(groups, count, "rms", rms, sizeof rms)) return;
+  if (!quality_part(families, count, "rms", rms, sizeof rms)) return;
   lab_out_format(out, "Quality: over %lld seeds RMSNorm's is %s", (long long)runs, rms);
-  if (quality_part(groups, count, "prms", partial, sizeof partial)) {
+  if (quality_part(families, count, "prms", partial, sizeof partial)) {
     if (strcmp(rms, partial) == 0)
       lab_out_format(out, ", and so is pRMSNorm's");
     else
@@ -105,14 +105,14 @@ static void range_text(const range *r, char *text, size_t size) {
     snprintf(text, size, "%.0f %% more to %.0f %% less", -low, high);
 }
 
-static void say_time(const lab_group *groups, int64_t count, lab_out *out) {
+static void say_time(const lab_family *families, int64_t count, lab_out *out) {
   range engines[LAB_ENGINES] = {{0}}, paper = {0};
   char text[3][64];
   for (int64_t i = 0; i < count; i++) {
-    const lab_summary *rms = lab_group_norm(&groups[i], "rms");
+    const lab_summary *rms = lab_family_norm(&families[i], "rms");
     for (int engine = 0; rms && engine < LAB_ENGINES; engine++)
       widen(&engines[engine], rms->times[engine].reduction);
-    widen(&paper, lab_paper_figure(groups[i].first->family, "rms").reduction);
+    widen(&paper, lab_paper_figure(families[i].first->family, "rms").reduction);
   }
   range_text(&engines[LAB_TEXTBOOK], text[0], sizeof text[0]);
   range_text(&engines[LAB_LIBRARY], text[1], sizeof text[1]);
@@ -130,21 +130,21 @@ static void say_time(const lab_group *groups, int64_t count, lab_out *out) {
 
 /* ---- no norm ---- */
 
-static void say_without(const lab_group *groups, int64_t count, lab_out *out) {
+static void say_without(const lab_family *families, int64_t count, lab_out *out) {
   char alike[MOST_NAMES] = "", worse[3 * MOST_NAMES] = "";
   for (int64_t i = 0; i < count; i++) {
-    const lab_summary *none = lab_group_norm(&groups[i], "none"), *rms = lab_group_norm(&groups[i], "rms");
+    const lab_summary *none = lab_family_norm(&families[i], "none"), *rms = lab_family_norm(&families[i], "rms");
     size_t used = strlen(worse);
     if (!none || !rms) continue;
     outcome o = compare_quality(none, rms);
     if (none->diverged > 0)
       snprintf(worse + used, sizeof worse - used, "%s%s diverges in %lld of %lld runs", used ? ", " : "",
-               groups[i].first->family, (long long)none->diverged, (long long)none->runs);
+               families[i].first->family, (long long)none->diverged, (long long)none->runs);
     else if (o == WORSE)
       snprintf(worse + used, sizeof worse - used, "%s%s reaches %.1f %s where RMSNorm reaches %.1f", used ? ", " : "",
-               groups[i].first->family, none->quality, groups[i].first->metric, rms->quality);
+               families[i].first->family, none->quality, families[i].first->metric, rms->quality);
     else if (o == ALIKE || o == BETTER)
-      add_name(alike, groups[i].first->family);
+      add_name(alike, families[i].first->family);
   }
   if (!alike[0] && !worse[0]) return;
   lab_out_format(out, "Without a norm: %s", worse);
@@ -154,9 +154,9 @@ static void say_without(const lab_group *groups, int64_t count, lab_out *out) {
   lab_out_format(out, ".\n");
 }
 
-void lab_report_verdict(const lab_group *groups, int64_t count, lab_out *out) {
+void lab_report_verdict(const lab_family *families, int64_t count, lab_out *out) {
   if (count == 0) return;
-  say_quality(groups, count, out);
-  say_time(groups, count, out);
-  say_without(groups, count, out);
+  say_quality(families, count, out);
+  say_time(families, count, out);
+  say_without(families, count, out);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Normalization of images: a row of the library is one channel of one image. The gain and the bias are one number per
- * row, so they are applied together with the leaky ReLU in a pass of their own while the image is in the cache.
- */
+ * row, so they are applied together with the leaky ReLU in a pass of their own while the image is in the
+ * cache. */
 #include "tape/norm_internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files that normalise.
+ * Shared by norm.c, norm_textbook.c and channel_norm.c.
  */
 #ifndef LAB_NORM_INTERNAL_H
 #define LAB_NORM_INTERNAL_H
@@ -10,7 +10,7 @@
 
 /* The library's description of a norm over cols columns. Indices live as long as the tape's memory. */
 rms_spec norm_spec(tape *t, const norm_config *config, int64_t cols);
-/* Ends the program with the library's sentence: an argument the lab made itself was refused. */
+/* Ends the program with the library's message: the library refused arguments that the lab made itself. */
 void norm_must(rms_status status);
 
 /* Un-fused, each step a pass over memory of its own. The record is the backward's. */

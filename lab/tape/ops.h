@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The operations. Each returns its result; see tape.h for what the tape does with it. "Dense" arguments have ld = cols.
- */
+ * The operations. Each returns its result; see tape.h for what the tape does with it. "Dense" arguments
+ * have ld = cols. */
 #ifndef LAB_OPS_H
 #define LAB_OPS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a model: named matrices in one block of memory, with one block of gradients per shard, and Adam.
- */
+ * The parameters of a model: named matrices in one block of memory, with one block of gradients per shard,
+ * and Adam. */
 #ifndef LAB_PARAMS_H
 #define LAB_PARAMS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training engine: matrices, a tape of operations and what the operations need.
+ * The training engine: matrices and a tape of operations.
  *
  * An operation computes at once, takes its result from the tape's memory and puts a function on the tape that turns the
  * gradient of its result into gradients of its arguments. tape_backward runs those functions in reverse. tape_reset
@@ -9,8 +9,8 @@
  * Everything is a matrix of `real`: float, or double when compiled with LAB_DOUBLE for the gradient checks. Sequences
  * are stacked by time: row t*batch + b. Images are rows: one image is channels x height x width elements.
  *
- * A tape belongs to one thread. Batches are cut into shards, each with its own tape, so no operation needs threads.
- */
+ * A tape belongs to one thread. Batches are cut into shards, each with its own tape, so no operation needs
+ * threads. */
 #ifndef LAB_TAPE_H
 #define LAB_TAPE_H
 
@@ -99,7 +99,7 @@ double lab_thread_seconds(void);  /* CPU time of the calling thread   */
 double lab_process_seconds(void); /* CPU time of all threads together */
 
 /* c = alpha * op(a) op(b) + beta * c, by OpenBLAS on this thread; op(a) is m x k, op(b) is k x n. */
-typedef enum transpose { PLAIN = 0, TRANSPOSED = 1 } transpose;
+typedef enum transpose { AS_IS = 0, TRANSPOSED = 1 } transpose;
 void gemm(tape *t, transpose ta, transpose tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
           const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 /* OpenBLAS runs on the calling thread only: its own threads change the order of its sums. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Elementary functions without branches or calls, so that the compiler vectorises the loops they stand in.
- * Relative error of the f32 exp below 2e-7 [-87, 88]; outside it is held at the ends. In double libm's are used.
- */
+ * Relative error of the f32 exp below 2e-7 [-87, 88]; outside it is held at the ends. In double libm's are
+ * used. */
 #ifndef LAB_VECMATH_H
 #define LAB_VECMATH_H
 

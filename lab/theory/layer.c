@@ -52,8 +52,8 @@ static rms_status batch_norm(net_output *x) {
   return status;
 }
 
-/* w / |w| for each unit: RMSNorm of its weights, but for the constant factor sqrt(inputs), which the gain would carry.
- */
+/* w / |w| for each unit: RMSNorm of its weights, but for the constant factor sqrt(inputs), which the gain
+ * would carry. */
 static rms_status weight_norm(const net *n, net_output *out) {
   net normed = *n;
   rms_status status = normalise(NET_WEIGHT, normed.w[0], NET_UNITS, NET_INPUTS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One layer in double, y = norm(W z), for the measurements of theory_*.c.
+ * One layer in double, y = norm(W z), for the measurements of invariance.c and rate.c.
  */
 #ifndef LAB_THEORY_NET_H
 #define LAB_THEORY_NET_H

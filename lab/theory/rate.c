@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The implicit learning-rate adaptation: with a norm behind it, weights that are c times as large get a gradient that
- * is c times as small, and the scale of the inputs does not matter at all. With no norm it is the other way round.
- */
+ * is c times as small, and the scale of the inputs does not matter at all. With no norm it is the other
+ * way round. */
 #include "theory/theory.h"
 
 #include <math.h>

@@ -23,7 +23,7 @@ int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpo
   int result = 0;
   for (int round = 0; result == 0 && !all_done(c) && !stop_requested(); round++) {
     for (int i = 0; result == 0 && i < c->count; i++) {
-      result = take_turn(c, (round + i) % c->count, every, checkpoint, arg); /* nobody always follows the same one */
+      result = take_turn(c, (round + i) % c->count, every, checkpoint, arg); /* the order rotates */
       progress_show(&p, c, 0);
     }
   }

@@ -7,7 +7,7 @@
 
 #include "train/trainer.h"
 
-/* Runs of one family that take turns step by step, so that a change in the machine's speed meets them alike. */
+/* Runs of one family that alternate step by step, so that changes in the machine's speed affect all of them. */
 typedef struct contest {
   trainer **trainers;
   const char **labels;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The line that says how far the runs of a contest are.
+ * The line of progress of the runs of a contest.
  */
 #ifndef LAB_PROGRESS_H
 #define LAB_PROGRESS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stopping between two steps.
+ * Stopping a run between two steps on Ctrl-C or SIGTERM.
  */
 #ifndef LAB_STOP_H
 #define LAB_STOP_H

@@ -18,8 +18,8 @@ static double median(double *values, int64_t count) {
   return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-/* Of the steps [first, ...) that all measured: each trainer's CPU time and the mean of their times; returns how many.
- */
+/* Of the steps [first, ...) that all measured: each trainer's CPU time and the mean of their times;
+ * returns how many. */
 static int64_t common_times(trainer *const *trainers, int count, int64_t steps, double **cpu, double *means) {
   int64_t first = steps < 20 ? 0 : 5, used = 0;
   for (int64_t j = first; j < steps; j++) {

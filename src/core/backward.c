@@ -15,11 +15,13 @@ typedef struct {
   rms_sums_plan plan;
   char *workspace;
   rms_gradient dweight, dbias;
+  rms_columns_fn *columns; /* all rows are one block, and this makes gradients of its sums; or NULL */
 } backward_run;
 
 static void run_chunk(const backward_run *r, int64_t chunk) {
   int64_t first = rms_chunk_start(&r->plan, chunk), last = rms_chunk_start(&r->plan, chunk + 1);
   rms_column_sums sums = rms_chunk_sums(&r->plan, r->workspace, chunk);
+  if (r->columns) sums.dweight_total = sums.dbias_total = NULL;
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   r->kernel(&r->job, &sums, first * r->job.lay.groups, last * r->job.lay.groups);
@@ -39,8 +41,27 @@ static void run_rows(const void *arg, int64_t first, int64_t last) {
     r->kernel(&r->job, &none, first, last);
 }
 
+/* Strips first..last-1 of the only block of rows, piece by piece. */
+static void write_block(const backward_run *r, const rms_gradient *out, const void *block, int64_t first,
+                        int64_t last) {
+  const int64_t width = r->job.lay.width, pitch = r->plan.pitch, end = last * RMS_STRIP;
+  for (int64_t at = first * RMS_STRIP, next; out->data && at < end; at = next) {
+    const int64_t piece = at / pitch, column = at - piece * pitch;
+    next = (piece + 1) * pitch < end ? (piece + 1) * pitch : end;
+    const int64_t count = next - at < width - column ? next - at : width - column;
+    char *to = (char *)out->data + (piece * width + column) * (int64_t)rms_dtype_size(out->type);
+    r->columns(to, (const char *)block + at * r->plan.real, count, out->type);
+  }
+}
+
 static void run_finish(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
+  if (r->columns) {
+    const rms_column_sums sums = rms_chunk_sums(&r->plan, r->workspace, 0);
+    write_block(r, &r->dweight, sums.dweight_block, first, last);
+    write_block(r, &r->dbias, sums.dbias_block, first, last);
+    return;
+  }
   for (int64_t i = first; i < last; i++) {
     if (r->dweight.data) rms_finish_strip(&r->plan, &r->job.lay, r->workspace, &r->dweight, false, i);
     if (r->dbias.data) rms_finish_strip(&r->plan, &r->job.lay, r->workspace, &r->dbias, true, i);
@@ -82,11 +103,22 @@ static bool plan_call(const rms_backward_args *args, const rms_layout *lay, rms_
   return rms_plan_sums(lay, args->outer * lay->inner, args->dweight != NULL, args->dbias != NULL, plan);
 }
 
+/* Whether the block's sums can be written as this gradient. */
+static bool is_direct(const rms_gradient *out, rms_dtype data) {
+  return !out->data || (!out->accumulate && (out->type == data || (out->type == RMS_F32 && data != RMS_F64)));
+}
+
+static bool is_one_block(const backward_run *r) {
+  const rms_dtype data = r->job.lay.dtype;
+  return r->plan.chunks == 1 && r->plan.rows <= RMS_BLOCK_ROWS && is_direct(&r->dweight, data) &&
+         is_direct(&r->dbias, data);
+}
+
 static void run_sums(backward_run *r, int64_t segments, int64_t traffic, const rms_executor *executor) {
   r->job.pitch = r->plan.pitch;
   int64_t chunk_traffic = (segments / r->plan.chunks + 1) * traffic;
-  rms_run_blocks(executor, r->plan.chunks, chunk_traffic, run_chunks, r);
-  rms_run_blocks(executor, r->plan.elements / RMS_STRIP, r->plan.chunks * RMS_STRIP * 8, run_finish, r);
+  rms_run_tasks(executor, r->plan.chunks, chunk_traffic, run_chunks, r);
+  rms_run_tasks(executor, r->plan.elements / RMS_STRIP, r->plan.chunks * RMS_STRIP * 8, run_finish, r);
 }
 
 static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
@@ -116,10 +148,11 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   }
   int64_t traffic = gradient_traffic(&r.job);
   if (!sums_out) choose_gradient_stores(&r.job, segments, traffic);
+  r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
   if (wants_sums)
     run_sums(&r, segments, traffic, executor);
   else
-    rms_run_blocks(executor, segments, traffic, run_rows, &r);
+    rms_run_tasks(executor, segments, traffic, run_rows, &r);
   return RMS_OK;
 }
 

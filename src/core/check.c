@@ -211,7 +211,7 @@ static int rows_clash(const shape *n, const tensor *out, const tensor *other, in
   return 1;
 }
 
-/* A plain array beside the tensors. */
+/* An array beside the tensors. */
 typedef struct {
   const void *data;
   int64_t bytes;
@@ -289,10 +289,10 @@ static void place(const types *t, const rms_spec *spec, const void *weight, int6
 /* The arrays of numbers that are read and written as such; tensors may lie anywhere. */
 static rms_status check_alignment(const rms_spec *spec, const void *rstd, const void *mean, int64_t stat_size,
                                   const void *stats, const void *sums) {
-  bool odd = misaligned(rstd, (size_t)stat_size) || misaligned(mean, (size_t)stat_size) ||
-             misaligned(spec->indices, sizeof(int64_t)) || misaligned(stats, sizeof(double)) ||
-             misaligned(sums, sizeof(double));
-  return odd ? RMS_E_ALIGNMENT : RMS_OK;
+  bool wrong = misaligned(rstd, (size_t)stat_size) || misaligned(mean, (size_t)stat_size) ||
+               misaligned(spec->indices, sizeof(int64_t)) || misaligned(stats, sizeof(double)) ||
+               misaligned(sums, sizeof(double));
+  return wrong ? RMS_E_ALIGNMENT : RMS_OK;
 }
 
 /* ---- forward ---- */
@@ -302,7 +302,7 @@ static bool dense(int64_t outer_stride, int64_t inner_stride, int64_t cols) {
   return (outer_stride == 0 || outer_stride == cols) && (inner_stride == 0 || inner_stride == cols);
 }
 
-int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args) {
+int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *args) {
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
   int32_t t = args->x.dtype, w = args->weight_dtype;
@@ -330,7 +330,7 @@ int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *ar
 }
 
 /* Member by member: compilers clear a struct of this size by a string instruction that costs more than all the rest. */
-void rms_fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
+void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job) {
   rms_dtype dtype = (rms_dtype)args->x.dtype;
   job->lay.indices = NULL;
   job->lay.offset = 0;

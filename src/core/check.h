@@ -33,10 +33,10 @@ rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes);
  * weight; eps inside the root, no offset, one rounding at the end. The checks of rms_check_forward without what it
  * needs for everything else. The bytes of x if it is such a call and right, 0 if not: see rms_check_forward. What it
  * takes rms_check_forward takes too, and makes the same job of it. */
-int64_t rms_check_plain_forward(const rms_spec *spec, const rms_forward_args *args);
+int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *args);
 
-/* The job of a call that rms_check_plain_forward has taken. */
-void rms_fill_plain_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job);
+/* The job of a call that rms_check_common_forward has taken. */
+void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args, rms_forward_job *job);
 
 static inline rms_status rms_check_executor(const rms_executor *executor) {
   return !executor || (executor->run && executor->concurrency >= 1) ? RMS_OK : RMS_E_EXECUTOR;

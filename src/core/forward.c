@@ -46,8 +46,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   forward_run r;
   int64_t segments;
   rms_status status = rms_check_executor(executor);
-  if (!flags && rms_check_plain_forward(spec, args)) {
-    rms_fill_plain_forward(spec, args, &r.job);
+  if (!flags && rms_check_common_forward(spec, args)) {
+    rms_fill_common_forward(spec, args, &r.job);
     segments = args->outer;
   } else {
     rms_status refused = rms_check_forward(spec, args, flags, stats_in, stats_out, &r.job, &segments);
@@ -60,14 +60,14 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   int64_t traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, traffic);
-  rms_run_blocks(executor, segments, traffic, run_forward, &r);
+  rms_run_tasks(executor, segments, traffic, run_forward, &r);
   return RMS_OK;
 }
 
-/* A plain call of one short row, straight to its kernel. False: nothing was done. */
+/* A common call of one short row, straight to its kernel. False: nothing was done. */
 static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   if (args->outer != 1) return false;
-  int64_t traffic = 2 * rms_check_plain_forward(spec, args);
+  int64_t traffic = 2 * rms_check_common_forward(spec, args);
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;

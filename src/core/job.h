@@ -54,11 +54,12 @@ typedef struct {
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;
-  const rms_stat *stats_in;                                    /* given statistics, else NULL                  */
-  const rms_grad_sum *sums_in;                                 /* backward: given sums; NULL: they are computed */
-  rms_grad_sum *sums_out;                                      /* backward_stats: where they go                */
-  int64_t pitch;                                               /* of rms_column_sums */
-  bool fetch_ahead, large_batches, stream_dx, stream_residual; /* as in the forward */
+  const rms_stat *stats_in;        /* given statistics, else NULL                   */
+  const rms_grad_sum *sums_in;     /* backward: given sums; NULL: they are computed */
+  rms_grad_sum *sums_out;          /* backward_stats: where they go                 */
+  int64_t pitch;                   /* of rms_column_sums                            */
+  bool fetch_ahead, large_batches; /* as in the forward                             */
+  bool stream_dx, stream_residual;
 } rms_backward_job;
 
 #endif

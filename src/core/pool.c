@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * A pool of threads. A call is open while its tasks are handed out: each thread that joins it, the caller's too, takes
- * the next task number from a shared counter until none is left. Then the caller closes the call and waits for those
- * who joined. A worker that slept through a call is not waited for.
+ * A pool of threads. Every thread has a seat; seat 0 is the caller's. A call is divided among as many seats as it has
+ * tasks: each seat gets a range of task numbers, the same in every call of the same size, so that a thread finds in its
+ * own cache what it wrote there in the call before. Who has finished his own range takes from those of the others.
+ * When no task is left the caller closes the call and waits for the seats that are still busy. A worker that slept
+ * through a call is not waited for.
  *
  * Whoever waits spins for a short while first, which makes calls that follow each other cheap, and then sleeps, so that
  * an idle pool costs nothing. With more threads than cores nobody spins: it would take the core from who is waited for.
  *
  * Sleeping and waking cannot miss each other: one side announces that it sleeps and then looks at the state, the other
  * changes the state and then looks for sleepers; all four accesses are sequentially consistent. In the same way a
- * worker joins before it looks whether the call is open, and the caller closes it before it looks who has joined. */
+ * worker marks its seat as busy before it looks whether the call is open, and the caller closes the call before it
+ * looks at the seats. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -22,35 +25,38 @@
 #include <unistd.h>
 #include "../../include/rmsnorm.h"
 
-enum { CACHE_LINE = 64, LOOKS = 32 }; /* LOOKS: between two looks at the clock */
+enum { APART = 128, LOOKS = 64 }; /* APART: two cache lines, which come together; LOOKS: between two at the clock */
 static const int64_t spin_ns = 50000;
 
 /* Values of `open` that are not the number of a call. */
 static const uint64_t closed = 0, quit = UINT64_MAX;
 
+/* A thread's place in the pool, apart from all others in the cache. */
 typedef struct {
+  _Atomic int64_t next; /* of its tasks: the first that nobody has taken                             */
+  int64_t last;         /* the first that is no longer among them                                    */
+  _Atomic int busy;     /* it may be in a call                                                       */
+  _Atomic int asleep;   /* a worker, until there is a call; in seat 0 the caller, until all are done */
   pthread_cond_t wake;
-  _Atomic int asleep;
-} sleepers;
+  pthread_t thread;
+  rms_pool *pool;
+  char apart[APART];
+} seat;
 
 struct rms_pool {
   pthread_mutex_t turn; /* one call at a time; guards `calls` */
+  pthread_mutex_t lock; /* for all who sleep                  */
   uint64_t calls;
-  void (*task)(void *arg, int64_t i); /* the call: read by those who found it open */
-  void *arg;
-  int64_t tasks;
-  _Atomic uint64_t open; /* its number */
-  char apart1[CACHE_LINE];
-  _Atomic int64_t next;
-  char apart2[CACHE_LINE];
-  _Atomic int joined;
-  char apart3[CACHE_LINE];
-  pthread_mutex_t lock; /* for the two kinds of sleepers */
-  sleepers idle, callers;
   bool spins;
   unsigned forks; /* how many there had been when the pool was made */
-  int workers;
-  pthread_t *thread;
+  int threads;    /* the caller's included                          */
+  seat *seats;
+  char apart[APART];
+  /* The call: read by those who found it open. */
+  _Atomic uint64_t open; /* its number                            */
+  _Atomic int seated;    /* seats that have tasks: the first ones */
+  void (*task)(void *arg, int64_t i);
+  void *arg;
 };
 
 /* Whether this thread is in a task of any pool. */
@@ -117,22 +123,25 @@ static int64_t now_ns(void) {
 
 /* ---- waiting ---- */
 
-static bool has_news(rms_pool *pool, uint64_t seen) {
-  uint64_t open = atomic_load(&pool->open);
+static bool has_news(const seat *s, uint64_t seen) {
+  uint64_t open = atomic_load(&s->pool->open);
   return open != closed && open != seen;
 }
 
-static bool is_left(rms_pool *pool, uint64_t seen) {
+static bool is_left(const seat *caller, uint64_t seen) {
+  rms_pool *pool = caller->pool;
   (void)seen;
-  return atomic_load(&pool->joined) == 0;
+  for (int i = 1; i < pool->threads; i++)
+    if (atomic_load(&pool->seats[i].busy)) return false;
+  return true;
 }
 
-/* Between looks at the clock the core is offered to others: on a busy machine the caller may be waiting for this one.
- */
-static bool spin(rms_pool *pool, bool (*ready)(rms_pool *pool, uint64_t seen), uint64_t seen) {
+/* Between looks at the clock the core is offered to others: on a busy machine the caller may be waiting
+ * for this one. */
+static bool spin(seat *s, bool (*ready)(const seat *s, uint64_t seen), uint64_t seen) {
   for (int64_t begin = 0;;) {
     for (int i = 0; i < LOOKS; i++, relax())
-      if (ready(pool, seen)) return true;
+      if (ready(s, seen)) return true;
     int64_t now = now_ns();
     if (!begin) begin = now;
     if (now - begin > spin_ns) return false;
@@ -140,47 +149,70 @@ static bool spin(rms_pool *pool, bool (*ready)(rms_pool *pool, uint64_t seen), u
   }
 }
 
-static void await(rms_pool *pool, sleepers *s, bool (*ready)(rms_pool *pool, uint64_t seen), uint64_t seen) {
-  if (ready(pool, seen) || (pool->spins && spin(pool, ready, seen))) return;
+static void await(seat *s, bool (*ready)(const seat *s, uint64_t seen), uint64_t seen) {
+  rms_pool *pool = s->pool;
+  if (ready(s, seen) || (pool->spins && spin(s, ready, seen))) return;
   pthread_mutex_lock(&pool->lock);
-  atomic_fetch_add(&s->asleep, 1);
-  while (!ready(pool, seen))
+  atomic_store(&s->asleep, 1);
+  while (!ready(s, seen))
     pthread_cond_wait(&s->wake, &pool->lock);
-  atomic_fetch_sub(&s->asleep, 1);
+  atomic_store(&s->asleep, 0);
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* After a change of what is waited for. */
-static void rouse(rms_pool *pool, sleepers *s) {
-  if (atomic_load(&s->asleep) == 0) return;
-  pthread_mutex_lock(&pool->lock);
-  pthread_cond_broadcast(&s->wake);
-  pthread_mutex_unlock(&pool->lock);
+/* After a change of what the seats from `first` to before `last` wait for. */
+static void rouse(rms_pool *pool, int first, int last) {
+  bool locked = false;
+  for (int i = first; i < last; i++) {
+    if (!atomic_load(&pool->seats[i].asleep)) continue;
+    if (!locked) pthread_mutex_lock(&pool->lock);
+    locked = true;
+    pthread_cond_signal(&pool->seats[i].wake);
+  }
+  if (locked) pthread_mutex_unlock(&pool->lock);
 }
 
 /* ---- a call ---- */
 
-static void take_tasks(rms_pool *pool) {
+/* The tasks of one seat that nobody has taken yet. */
+static void take_tasks(const rms_pool *pool, seat *of) {
+  while (atomic_load_explicit(&of->next, memory_order_relaxed) < of->last) {
+    int64_t i = atomic_fetch_add_explicit(&of->next, 1, memory_order_relaxed);
+    if (i < of->last) pool->task(pool->arg, i);
+  }
+}
+
+/* Its own tasks, then those of the seats after it. */
+static void take_part(rms_pool *pool, int own) {
+  const int seated = atomic_load_explicit(&pool->seated, memory_order_relaxed);
   bool outer = in_task;
-  int64_t i;
   in_task = true;
-  while ((i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->tasks)
-    pool->task(pool->arg, i);
+  for (int i = 0, at = own; i < seated; i++, at = at + 1 < seated ? at + 1 : 0)
+    take_tasks(pool, &pool->seats[at]);
   in_task = outer;
 }
 
 static void *work(void *arg) {
-  rms_pool *pool = arg;
+  seat *s = arg;
+  rms_pool *pool = s->pool;
+  const int own = (int)(s - pool->seats);
   for (uint64_t seen = closed;;) {
-    await(pool, &pool->idle, has_news, seen);
-    atomic_fetch_add(&pool->joined, 1);
+    await(s, has_news, seen);
     uint64_t open = atomic_load(&pool->open);
     if (open == quit) return NULL;
-    if (open != closed && open != seen) {
-      seen = open;
-      take_tasks(pool);
+    if (open == closed) continue;
+    if (own >= atomic_load_explicit(&pool->seated, memory_order_relaxed)) {
+      seen = open; /* or the call after it has begun, which will be news */
+      continue;
     }
-    if (atomic_fetch_sub(&pool->joined, 1) == 1) rouse(pool, &pool->callers);
+    atomic_store(&s->busy, 1);
+    open = atomic_load(&pool->open);
+    if (open != closed && open != quit && open != seen) {
+      seen = open;
+      if (own < atomic_load_explicit(&pool->seated, memory_order_relaxed)) take_part(pool, own);
+    }
+    atomic_store(&s->busy, 0);
+    rouse(pool, 0, 1);
   }
 }
 
@@ -193,68 +225,99 @@ static bool take_turn(rms_pool *pool) {
   return true;
 }
 
+/* Divides the tasks among the seats; returns how many have any. */
+static int hand_out(rms_pool *pool, int64_t tasks) {
+  const int seated = tasks < pool->threads ? (int)tasks : pool->threads;
+  const int64_t each = tasks / seated, more = tasks % seated; /* the first `more` seats have one more */
+  for (int i = 0; i < seated; i++) {
+    const int64_t first = each * i + (i < more ? i : more);
+    atomic_store_explicit(&pool->seats[i].next, first, memory_order_relaxed);
+    pool->seats[i].last = first + each + (i < more);
+  }
+  return seated;
+}
+
 static void pool_run(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
   rms_pool *pool = ctx;
+  if (tasks < 1) return;
   if (!take_turn(pool)) {
     for (int64_t i = 0; i < tasks; i++)
       task(arg, i);
     return;
   }
+  const int seated = hand_out(pool, tasks);
   pool->task = task;
   pool->arg = arg;
-  pool->tasks = tasks;
-  atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+  atomic_store_explicit(&pool->seated, seated, memory_order_relaxed);
   atomic_store(&pool->open, ++pool->calls);
-  rouse(pool, &pool->idle);
-  take_tasks(pool);
+  rouse(pool, 1, seated);
+  take_part(pool, 0);
   atomic_store(&pool->open, closed);
-  await(pool, &pool->callers, is_left, 0);
+  await(&pool->seats[0], is_left, 0);
   pthread_mutex_unlock(&pool->turn);
 }
 
 /* ---- making and ending it ---- */
 
-static void end_threads(rms_pool *pool) {
+/* Ends the workers of the first `threads` seats. */
+static void end_threads(rms_pool *pool, int threads) {
   atomic_store(&pool->open, quit);
-  rouse(pool, &pool->idle);
-  for (int i = 0; i < pool->workers; i++)
-    pthread_join(pool->thread[i], NULL);
-  pthread_cond_destroy(&pool->callers.wake);
-  pthread_cond_destroy(&pool->idle.wake);
+  rouse(pool, 1, threads);
+  for (int i = 1; i < threads; i++)
+    pthread_join(pool->seats[i].thread, NULL);
+  for (int i = 0; i < pool->threads; i++)
+    pthread_cond_destroy(&pool->seats[i].wake);
   pthread_mutex_destroy(&pool->lock);
   pthread_mutex_destroy(&pool->turn);
+}
+
+static void free_pool(rms_pool *pool) {
+  free(pool->seats);
+  free(pool);
 }
 
 void rms_pool_destroy(rms_pool *pool) {
   if (!pool) return;
   /* in the child of a fork there is nobody to join, and the locks are as somebody left them */
-  if (pool->forks == fork_count()) end_threads(pool);
-  free(pool->thread);
-  free(pool);
+  if (pool->forks == fork_count()) end_threads(pool, pool->threads);
+  free_pool(pool);
+}
+
+static rms_pool *make_pool(int threads) {
+  rms_pool *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  p->seats = calloc((size_t)threads, sizeof *p->seats);
+  if (!p->seats) {
+    free(p);
+    return NULL;
+  }
+  p->threads = threads;
+  p->spins = threads <= usable_cores();
+  p->forks = fork_count();
+  pthread_mutex_init(&p->turn, NULL);
+  pthread_mutex_init(&p->lock, NULL);
+  for (int i = 0; i < threads; i++) {
+    p->seats[i].pool = p;
+    pthread_cond_init(&p->seats[i].wake, NULL);
+  }
+  return p;
 }
 
 rms_status rms_pool_create(rms_pool **pool, int threads) {
   if (!pool || threads < 1) return RMS_E_ARGUMENT;
-  rms_pool *p = count_forks() ? calloc(1, sizeof *p) : NULL;
+  rms_pool *p = count_forks() ? make_pool(threads) : NULL;
   if (!p) return RMS_E_MEMORY;
-  pthread_mutex_init(&p->turn, NULL);
-  pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->idle.wake, NULL);
-  pthread_cond_init(&p->callers.wake, NULL);
-  p->spins = threads <= usable_cores();
-  p->forks = fork_count();
-  p->thread = calloc((size_t)threads, sizeof *p->thread);
-  for (; p->thread && p->workers < threads - 1; p->workers++)
-    if (pthread_create(&p->thread[p->workers], NULL, work, p)) break;
-  if (p->workers < threads - 1 || !p->thread) {
-    rms_pool_destroy(p);
-    return RMS_E_MEMORY;
-  }
+  for (int i = 1; i < threads; i++)
+    if (pthread_create(&p->seats[i].thread, NULL, work, &p->seats[i])) {
+      end_threads(p, i);
+      free_pool(p);
+      return RMS_E_MEMORY;
+    }
   *pool = p;
   return RMS_OK;
 }
 
 rms_executor rms_pool_executor(rms_pool *pool) {
-  rms_executor e = {pool, pool ? pool->workers + 1 : 0, pool ? pool_run : NULL};
+  rms_executor e = {pool, pool ? pool->threads : 0, pool ? pool_run : NULL};
   return e;
 }

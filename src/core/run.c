@@ -9,48 +9,58 @@
 typedef struct {
   void (*run)(const void *arg, int64_t first, int64_t last);
   const void *arg;
-  int64_t count, block;
-} blocks;
+  int64_t count, each; /* segments (or whatever is counted), and how many of them a task takes */
+} tasks;
 
 /* Every kernel runs in here, on whatever thread, but for the shortcut of a single row. */
-static void run_range(const blocks *b, int64_t first, int64_t last) {
+static void run_range(const tasks *t, int64_t first, int64_t last) {
   rms_fp_word callers = rms_fp_enter();
-  b->run(b->arg, first, last);
+  t->run(t->arg, first, last);
   rms_fp_leave(callers);
 }
 
-static void run_block(void *arg, int64_t i) {
-  const blocks *b = arg;
-  int64_t first = i * b->block, last = first + b->block;
-  run_range(b, first, last < b->count ? last : b->count);
+static void run_task(void *arg, int64_t i) {
+  const tasks *t = arg;
+  int64_t first = i * t->each, last = first + t->each;
+  run_range(t, first, last < t->count ? last : t->count);
 }
 
-void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
-                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
-  const int64_t least = RMS_SERIAL_BYTES / 2, most_tasks = 256;
+/* How many tasks the work is worth. A task costs a thread about what it takes to move `least` bytes through its
+ * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
+ * several rounds, so that one that is held up does not hold up the call. */
+static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
+  const int64_t least = RMS_SERIAL_BYTES / 4, most = 256, most_rounds = 8;
+  const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
+  if (worth <= concurrency) return worth > 1 ? worth : 1;
+  int64_t rounds = worth / concurrency;
+  if (rounds > most_rounds) rounds = most_rounds;
+  while (rounds > 1 && rounds * concurrency > most)
+    rounds--;
+  return rounds * concurrency;
+}
+
+void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
+                   void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
   if (count == 0) return;
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
-  blocks b = {run, arg, count, count};
-  if (!executor || executor->concurrency == 1 || small) {
-    run_range(&b, 0, count);
-    return;
-  }
-  int64_t even = (count + most_tasks - 1) / most_tasks;
-  b.block = (least + bytes_each - 1) / bytes_each;
-  if (b.block < even) b.block = even;
-  executor->run(executor->ctx, (count + b.block - 1) / b.block, run_block, &b);
+  int64_t worth = executor && !small ? task_count(executor->concurrency, count, bytes_each) : 1;
+  tasks t = {run, arg, count, (count + worth - 1) / worth};
+  if (t.each == count)
+    run_range(&t, 0, count);
+  else
+    executor->run(executor->ctx, (count + t.each - 1) / t.each, run_task, &t);
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {
-  int64_t odd = (int64_t)((uintptr_t)out->data) | out->outer | out->inner;
-  if (lay->groups > 1) odd |= segment_bytes;
-  return out->data && odd % 64 == 0;
+  int64_t starts = (int64_t)((uintptr_t)out->data) | out->outer | out->inner;
+  if (lay->groups > 1) starts |= segment_bytes;
+  return out->data && starts % 64 == 0;
 }
 
 /* ---- the threshold: bytes, or one of the two below ---- */
 
-enum { NOT_KNOWN = -1, NOT_USABLE = -2 };
+enum { NOT_KNOWN = -1, NOT_VALID = -2 };
 
 static _Atomic int64_t threshold = NOT_KNOWN;
 
@@ -60,7 +70,7 @@ static int64_t parse_bytes(const char *text) {
   for (; *text; text++) {
     if (*text < '0' || *text > '9' || __builtin_mul_overflow(bytes, 10, &bytes) ||
         __builtin_add_overflow(bytes, *text - '0', &bytes))
-      return NOT_USABLE;
+      return NOT_VALID;
   }
   return bytes;
 }

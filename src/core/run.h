@@ -13,10 +13,11 @@ const rms_kernels *rms_active_kernels(void);
 /* Work below this stays on the calling thread: handing it over costs more. */
 enum { RMS_SERIAL_BYTES = 256 * 1024 };
 
-/* Calls run(arg, first, last) over 0..count-1 in blocks that depend on count and bytes_each alone; all in one on the
- * calling thread where there is no executor or too little to do. */
-void rms_run_blocks(const rms_executor *executor, int64_t count, int64_t bytes_each,
-                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg);
+/* Calls run(arg, first, last) over 0..count-1, in tasks on the executor's threads, or all in one on the calling thread
+ * where there is no executor or too little to do. How it is cut depends on count, bytes_each and the concurrency, and
+ * must not show in results. */
+void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
+                   void (*run)(const void *arg, int64_t first, int64_t last), const void *arg);
 
 /* Whether rows can be written by non-temporal stores: whole cache lines from aligned addresses. */
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes);

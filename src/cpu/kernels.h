@@ -9,13 +9,15 @@
 /* Column sums of one chunk of rows. The current block of at most 64 rows is summed in the arithmetic type, in lane
  * order, and then added to the f64 totals in element order. Each (inner, group) piece takes `pitch` elements. */
 typedef struct {
-  void *dweight_block, *dbias_block; /* NULL: not wanted */
-  double *dweight_total, *dbias_total;
+  void *dweight_block, *dbias_block;   /* NULL: not wanted                                    */
+  double *dweight_total, *dbias_total; /* NULL: the chunk is one block, which stays as it is */
 } rms_column_sums;
 
 /* All work on segments first..last-1. */
 typedef void rms_forward_fn(const rms_forward_job *job, int64_t first, int64_t last);
 typedef void rms_backward_fn(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last);
+/* The column sums of a block, in lane order, as `count` elements of a gradient of the data's or the arithmetic type. */
+typedef void rms_columns_fn(void *to, const void *block, int64_t count, rms_dtype type);
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
 /* One row of RMSNorm with the whole of it in the statistic, eps inside the root, one rounding after the weight, no
@@ -29,6 +31,7 @@ typedef struct {
   rms_forward_fn *forward[5], *stats[5];
   rms_backward_fn *backward[5];
   rms_backward_stats_fn *backward_stats[5];
+  rms_columns_fn *columns[5];
 } rms_kernels;
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;

@@ -91,33 +91,30 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   __device__ __forceinline__ RowPlace place(const BackwardJob &p, int round) const {
     return place_in_slice<FORM>(p, mine + (int64_t)round * stride, slice);
   }
+  /* A stream of a row to its place in a stage: all of this block's part, or in older code what this thread has of it.
+   * bytes: of a vector. */
+  __device__ __forceinline__ void copy_stream(char *to, const char *row, int bytes, uint64_t *barrier) const {
+    const char *from = row + (int64_t)(rank * cells) * bytes;
+#if __CUDA_ARCH__ >= 900
+    copy_bulk<false>(to, from, own * bytes, barrier);
+#else
+    (void)barrier;
+#pragma unroll 1
+    for (int v = t; v < own; v += team)
+      for (int at = v * bytes; at < (v + 1) * bytes; at += 16)
+        copy_ahead(to + at, from + at, 16);
+#endif
+  }
   /* A stage: x, dy, and what is added. */
   __device__ __forceinline__ void request(const BackwardJob &p, char *shared, int round, int stage) const {
     const RowPlace row = place(p, round);
-    char *to = ring(shared) + stage * stage_bytes;
-    const int64_t skip = rank * cells; /* vectors, to this block's part */
-    const char *x = row_at<options>(p.x, row) + skip * x_bytes(p), *dy = row_at<options>(p.dy, row) + skip * 16,
-               *added = options && p.added.data ? row_at<options>(p.added, row) + skip * added_bytes(p) : nullptr;
-    char *dy_to = to + cells * 16 * wide, *added_to = dy_to + cells * 16;
-#if __CUDA_ARCH__ >= 900
+    char *to = ring(shared) + stage * stage_bytes, *dy_to = to + cells * 16 * wide;
+    const bool added = options && p.added.data;
     uint64_t *barrier = full(shared) + stage;
     expect_bytes(barrier, own * (x_bytes(p) + 16 + (added ? added_bytes(p) : 0)));
-    copy_bulk<false>(to, x, own * x_bytes(p), barrier);
-    copy_bulk<false>(dy_to, dy, own * 16, barrier);
-    if (added) copy_bulk<false>(added_to, added, own * added_bytes(p), barrier);
-#else
-#pragma unroll 1
-    for (int i = 0; i < NV; i++) {
-      const int v = t + i * team;
-      if (v >= own) continue;
-      for (int at = 0; at < x_bytes(p); at += 16)
-        copy_ahead(to + v * x_bytes(p) + at, x + v * x_bytes(p) + at, 16);
-      copy_ahead(dy_to + v * 16, dy + v * 16, 16);
-      if (added)
-        for (int at = 0; at < added_bytes(p); at += 16)
-          copy_ahead(added_to + v * added_bytes(p) + at, added + v * added_bytes(p) + at, 16);
-    }
-#endif
+    copy_stream(to, row_at<options>(p.x, row), x_bytes(p), barrier);
+    copy_stream(dy_to, row_at<options>(p.dy, row), 16, barrier);
+    if (added) copy_stream(dy_to + cells * 16, row_at<options>(p.added, row), added_bytes(p), barrier);
   }
   /* All threads of the team call it, once a round; wanted: there is such a round. */
   __device__ __forceinline__ void fill(const BackwardJob &p, char *shared, int round, int stage, bool wanted) const {

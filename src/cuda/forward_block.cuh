@@ -13,8 +13,10 @@ namespace rms_cuda {
 /* Sums over a row; each has its own place in shared memory, so that no barrier is needed between them. */
 template <int NV, int PANELS> struct BlockSums {
   float (&chunk)[USES][PANELS * 32];
+  int step, left; /* vectors threadIdx.x + i*step of the row, for the i < NV with i*step < left */
 
-  __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * (int)blockDim.x; }
+  __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * step; }
+  __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return i * step < left; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
     constexpr int at_once = PANELS < 4 ? PANELS : 4; /* panels */
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(MOST, forward_block_blocks<T, S, NV, OPTIONS, 
   }
 
   Statistic<float> st[1];
-  BlockSums<NV, PANELS> over = {chunk};
+  BlockSums<NV, PANELS> over = {chunk, step, left};
   measure_rows<LAYER, OPTIONS, T>(p, x, st, over);
   if (threadIdx.x == 0) write_statistic(p, row, st[0]);
 

@@ -119,6 +119,7 @@ template <int NV, class Block> struct ClusterSums {
   int next, stage; /* the row to ask for; negative: none */
 
   __device__ __forceinline__ int vector(int i) const { return block.rank * Block::cells + block.t + i * Block::team; }
+  __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return block.t + i * Block::team < block.own; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
     bool yes = sums.template publish<Op>(a[0]);

@@ -88,6 +88,7 @@ template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJo
 
 /* The sums of ROWS rows. Over: which vectors a thread has, and sums over all threads of a row.
  *   vector(i)             number of vector i in its row
+ *   has(p, i)             whether the row has that many
  *   of<Op, USE>(sum, a)   sum[r] over a[r][..] of all threads; USE is another one for each sum of a row
  *   any(yes)              whether any row says yes that takes part in the same sums */
 enum { USE_MEAN, USE_SQUARES, USE_LARGEST, USE_SCALED_MEAN, USE_SCALED_SQUARES, USES };
@@ -117,7 +118,7 @@ __device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[R
     for (int i = 0; i < NV; i++) {
       a[r][i] = sum_of_vector<true, LAYER, SCALED, OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
                                                             st[r].scale, st[r].mean);
-      if (LAYER && over.vector(i) >= p.vectors) a[r][i] = 0;
+      if (LAYER && !over.has(p, i)) a[r][i] = 0;
     }
 #pragma unroll
   for (int r = 0; r < ROWS; r++)

@@ -32,6 +32,7 @@ template <int ROWS, int NV> struct LaneSums {
   int first, team;
 
   __device__ __forceinline__ int vector(int i) const { return first + i * 32; }
+  __device__ __forceinline__ bool has(const ForwardJob &p, int i) const { return first + i * 32 < p.vectors; }
   __device__ __forceinline__ bool any(bool yes) const { return __any_sync(whole_warp, yes) != 0; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[ROWS], float (&a)[ROWS][NV]) {
 #pragma unroll

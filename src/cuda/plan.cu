@@ -86,9 +86,8 @@ static void plan_teams(const Device &device, const BackwardQuestion &q, Backward
   case Role::BLOCK:
     plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan->threads = plan->team > BACKWARD_TEAM / 2
-                        ? most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters)
-                        : (int)BACKWARD_TEAM;
+    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters);
+    if (plan->team <= BACKWARD_TEAM / 2 && plan->threads > BACKWARD_TEAM) plan->threads = BACKWARD_TEAM;
     plan->threads -= plan->threads % plan->team;
     break;
   default:
@@ -128,7 +127,7 @@ BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {
   BackwardPlan plan = {backward_role(device, q), 32, 1, 0, 1, 0, 0, false, 1, 1, 0};
   if (plan.role == Role::GENERAL || q.rows == 0) return plan;
   plan_teams(device, q, &plan);
-  if (!plan_ring(device, q, &plan)) {
+  if (plan.threads == 0 || !plan_ring(device, q, &plan)) {
     plan.role = Role::GENERAL;
     return plan;
   }

@@ -121,13 +121,13 @@ __host__ __device__ constexpr bool has_options(Form form) {
   return form == Form::OPTIONS || form == Form::F32_SUM;
 }
 
-/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 128 where it
- * needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
+/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 128 and more
+ * where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
 __host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
                                                         bool early_starts) {
-  return !early_starts || form == Form::F32_SUM || (layer && (form != Form::COMMON || (cluster && !dbias)))
-             ? (int)BACKWARD_TEAM
-             : (int)BACKWARD_THREADS;
+  if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
+  const bool big = layer && (form != Form::COMMON || (cluster && !dbias));
+  return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 }
 
 /* layer, dbias: of the kernel, which may be that of LayerNorm with dbias for less. */

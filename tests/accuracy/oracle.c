@@ -14,120 +14,118 @@ static double distance(dd a, dd b) {
   return fabs(dd_subtract(a, b).hi);
 }
 
-/* ---- By hand --------------------------------------------------------------------------------------------------------
- */
+/* ---- By hand ---- */
 
 /* x = (3, 4): mean square 25/2, so h^2 = 9/12.5 and 16/12.5. */
 static void rms_by_hand(void) {
   const double x[] = {3, 4}, dy[] = {1, 0};
-  vf_spec spec = {.cols = 2, .dtype = RMS_F64, .weight_dtype = RMS_F64};
-  vf_row row;
-  if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+  verify_spec spec = {.cols = 2, .dtype = RMS_F64, .weight_dtype = RMS_F64};
+  verify_row row;
+  if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
   row.x = x;
   row.dy = dy;
-  vf_oracle_statistic(&row);
-  vf_oracle_forward(&row);
+  verify_oracle_statistic(&row);
+  verify_oracle_forward(&row);
   T_NEAR(0, distance(dd_multiply(row.y[0], row.y[0]), dd_divide(dd_from(18), dd_from(25))), 1e-30);
   T_NEAR(0, distance(dd_multiply(row.y[1], row.y[1]), dd_divide(dd_from(32), dd_from(25))), 1e-30);
   T_CHECK(row.y[0].hi > 0);
   /* dx = r*u - x*r^3*S/2 with S = 3, r^2 = 2/25: r*(1 - 9/25), r*(-12/25) */
-  vf_oracle_backward(&row);
+  verify_oracle_backward(&row);
   dd r = dd_sqrt(dd_divide(dd_from(2), dd_from(25)));
   T_NEAR(0, distance(row.dx[0], dd_divide(dd_multiply(r, dd_from(16)), dd_from(25))), 1e-30);
   T_NEAR(0, distance(row.dx[1], dd_divide(dd_multiply(r, dd_from(-12)), dd_from(25))), 1e-30);
-  vf_row_destroy(&row);
+  verify_row_destroy(&row);
 }
 
 /* x = (1, 2, 3, 4): mean 5/2, variance 5/4; with eps = 1/4 outside the root nothing is rational, inside r^2 = 2/3. */
 static void layer_by_hand(void) {
   const double x[] = {1, 2, 3, 4}, dy[] = {1, 0, 0, 0};
-  vf_spec spec = {.cols = 4, .eps = 0.25, .kind = RMS_KIND_LAYER, .dtype = RMS_F64, .weight_dtype = RMS_F64};
-  vf_row row;
-  if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+  verify_spec spec = {.cols = 4, .eps = 0.25, .kind = RMS_KIND_LAYER, .dtype = RMS_F64, .weight_dtype = RMS_F64};
+  verify_row row;
+  if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
   row.x = x;
   row.dy = dy;
-  vf_oracle_statistic(&row);
-  vf_oracle_forward(&row);
+  verify_oracle_statistic(&row);
+  verify_oracle_forward(&row);
   dd r = dd_sqrt(dd_divide(dd_from(2), dd_from(3)));
   for (int j = 0; j < 4; j++)
     T_NEAR(0, distance(row.y[j], dd_multiply(r, dd_from(x[j] - 2.5))), 1e-30);
   /* dx_0 = r*(1 - 1/4 - h_0^2/4) = r*(3/4 - (9/4)(2/3)/4) = r*3/8 */
-  vf_oracle_backward(&row);
+  verify_oracle_backward(&row);
   T_NEAR(0, distance(row.dx[0], dd_multiply(r, dd_from(0.375))), 1e-30);
-  vf_row_destroy(&row);
+  verify_row_destroy(&row);
 }
 
 static void outside_by_hand(void) {
   const double x[] = {3, -3, 100}; /* the statistic sees the first two: rms = 3, r = 1/(3 + 1) */
-  vf_spec spec = {
+  verify_spec spec = {
       .cols = 3, .eps = 1, .partial = 2, .eps_place = RMS_EPS_OUTSIDE, .dtype = RMS_F64, .weight_dtype = RMS_F64};
-  vf_row row;
-  if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+  verify_row row;
+  if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
   row.x = x;
-  vf_oracle_statistic(&row);
-  vf_oracle_forward(&row);
+  verify_oracle_statistic(&row);
+  verify_oracle_forward(&row);
   T_EQ_F64(0.75, row.y[0].hi);
   T_EQ_F64(-0.75, row.y[1].hi);
   T_EQ_F64(25.0, row.y[2].hi);
-  vf_row_destroy(&row);
+  verify_row_destroy(&row);
 }
 
 /* bf16, x = (3, 4): h = 0.848528..., in bf16 217/256. Times 1.5: 325.5/256, in bf16 163/128; plus 1/128: 164/128. */
 static void before_by_hand(void) {
   const double x[] = {3, 4}, g[] = {1.5, 1}, b[] = {1.0 / 128, 0}, dy[] = {1.25, 1};
-  vf_spec spec = {.cols = 2, .dtype = RMS_BF16, .weight_dtype = RMS_BF16, .rounding = RMS_ROUND_BEFORE_WEIGHT};
-  vf_row row;
-  if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+  verify_spec spec = {.cols = 2, .dtype = RMS_BF16, .weight_dtype = RMS_BF16, .rounding = RMS_ROUND_BEFORE_WEIGHT};
+  verify_row row;
+  if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
   row.x = x;
   row.g = g;
   row.b = b;
   row.dy = dy;
-  vf_oracle_statistic(&row);
-  vf_oracle_forward(&row);
+  verify_oracle_statistic(&row);
+  verify_oracle_forward(&row);
   T_EQ_F64(217.0 / 256, row.q[0].hi);
   T_EQ_F64(164.0 / 128, row.y[0].hi);
-  vf_oracle_backward(&row);
+  verify_oracle_backward(&row);
   T_EQ_F64(1.875, ldexp(row.u[0].hi, row.group[0].u_scale));
   T_EQ_F64(136.0 / 128, row.dw[0].hi); /* 1.25 * 217/256 = 1.0595..., rounded to bf16 */
   row.spec.weight_dtype = RMS_F32;     /* the product is then not rounded */
-  vf_oracle_backward(&row);
+  verify_oracle_backward(&row);
   T_EQ_F64(1.25 * 217 / 256, row.dw[0].hi);
-  vf_oracle_forward(&row);
+  verify_oracle_forward(&row);
   T_EQ_F64(325.5 / 256 + 1.0 / 128, row.y[0].hi);
-  vf_row_destroy(&row);
+  verify_row_destroy(&row);
 }
 
 static void zero_statistic(void) {
   const double zeros[] = {0, 0, 0}, sevens[] = {7, 7, 7}, dy[] = {1, 2, 3};
   for (int layer = 0; layer < 2; layer++) {
-    vf_spec spec = {.cols = 3, .kind = layer ? RMS_KIND_LAYER : RMS_KIND_RMS, .dtype = RMS_F64};
-    vf_row row;
-    if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+    verify_spec spec = {.cols = 3, .kind = layer ? RMS_KIND_LAYER : RMS_KIND_RMS, .dtype = RMS_F64};
+    verify_row row;
+    if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
     row.x = layer ? sevens : zeros;
     row.dy = dy;
-    vf_oracle_statistic(&row);
-    vf_oracle_forward(&row);
-    vf_oracle_backward(&row);
+    verify_oracle_statistic(&row);
+    verify_oracle_forward(&row);
+    verify_oracle_backward(&row);
     for (int j = 0; j < 3; j++) {
       T_EQ_F64(0.0, row.y[j].hi);
       T_EQ_F64(0.0, row.dx[j].hi);
     }
-    vf_row_destroy(&row);
+    verify_row_destroy(&row);
   }
 }
 
 static void definitions(void) {
-  vf_spec spec = {.cols = 1, .dtype = RMS_BF16, .residual_dtype = RMS_BF16, .weight_offset = 1};
-  T_EQ_F64(256.0, vf_residual_sum(&spec, 256, 1)); /* 257 is not in bf16; ties to even */
-  T_EQ_F64(260.0, vf_residual_sum(&spec, 256, 3));
+  verify_spec spec = {.cols = 1, .dtype = RMS_BF16, .residual_dtype = RMS_BF16, .weight_offset = 1};
+  T_EQ_F64(256.0, verify_residual_sum(&spec, 256, 1)); /* 257 is not in bf16; ties to even */
+  T_EQ_F64(260.0, verify_residual_sum(&spec, 256, 3));
   spec.residual_dtype = RMS_F32;
-  T_EQ_F64(257.0, vf_residual_sum(&spec, 256, 1));
-  T_EQ_F64(1.0 + 0x1p-20, vf_gain(&spec, 0x1p-20)); /* in f32, not in bf16 */
-  T_EQ_F64(1.0, vf_gain(&spec, 0x1p-25));
+  T_EQ_F64(257.0, verify_residual_sum(&spec, 256, 1));
+  T_EQ_F64(1.0 + 0x1p-20, verify_gain(&spec, 0x1p-20)); /* in f32, not in bf16 */
+  T_EQ_F64(1.0, verify_gain(&spec, 0x1p-25));
 }
 
-/* ---- Gradients against differences ----------------------------------------------------------------------------------
- */
+/* ---- Gradients against differences ---- */
 
 enum { N = 12 };
 
@@ -135,16 +133,16 @@ typedef struct point {
   double x[N], g[N], b[N], dy[N];
 } point;
 
-static dd loss(vf_row *row) {
+static dd loss(verify_row *row) {
   dd sum = dd_from(0);
-  vf_oracle_statistic(row);
-  vf_oracle_forward(row);
+  verify_oracle_statistic(row);
+  verify_oracle_forward(row);
   for (int j = 0; j < N; j++)
     sum = dd_add(sum, dd_multiply(dd_from(row->dy[j]), row->y[j]));
   return sum;
 }
 
-static dd central_difference(vf_row *row, double *value, double step) {
+static dd central_difference(verify_row *row, double *value, double step) {
   double centre = *value;
   *value = centre + step;
   dd above = loss(row);
@@ -156,36 +154,36 @@ static dd central_difference(vf_row *row, double *value, double step) {
 
 /* The error of a central difference is c*step^2 + O(step^4): halving the step shrinks it by four, so the change from
  * one step to the other is three times what is left. Rounding adds 2^-100/step. */
-static void check_derivative(vf_row *row, double *value, dd expected) {
+static void check_derivative(verify_row *row, double *value, dd expected) {
   dd coarse = central_difference(row, value, 0x1p-19), fine = central_difference(row, value, 0x1p-20);
   T_NEAR(0, distance(fine, expected), distance(coarse, fine) + 1e-22);
 }
 
 static point draw_point(uint64_t stream) {
   point p;
-  vf_random random = vf_random_start(t_seed(), stream);
+  verify_random random = verify_random_start(t_seed(), stream);
   for (int j = 0; j < N; j++) { /* multiples of 2^-20, so that a step is exact */
-    p.x[j] = rint(vf_random_normal(&random) * 0x1p20) * 0x1p-20;
-    p.g[j] = rint(vf_random_normal(&random) * 0x1p20) * 0x1p-20;
-    p.b[j] = vf_random_normal(&random);
-    p.dy[j] = vf_random_normal(&random);
+    p.x[j] = rint(verify_random_normal(&random) * 0x1p20) * 0x1p-20;
+    p.g[j] = rint(verify_random_normal(&random) * 0x1p20) * 0x1p-20;
+    p.b[j] = verify_random_normal(&random);
+    p.dy[j] = verify_random_normal(&random);
   }
   return p;
 }
 
-static void check_gradients(vf_spec spec, uint64_t stream) {
+static void check_gradients(verify_spec spec, uint64_t stream) {
   point p = draw_point(stream);
-  vf_row row;
+  verify_row row;
   dd dx[N], dw[N];
   spec.cols = N;
   spec.dtype = spec.weight_dtype = RMS_F64;
-  if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+  if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
   row.x = p.x;
   row.g = p.g;
   row.b = p.b;
   row.dy = p.dy;
-  vf_oracle_statistic(&row);
-  vf_oracle_backward(&row);
+  verify_oracle_statistic(&row);
+  verify_oracle_backward(&row);
   memcpy(dx, row.dx, sizeof dx);
   memcpy(dw, row.dw, sizeof dw);
   for (int j = 0; j < N; j++) {
@@ -194,14 +192,14 @@ static void check_gradients(vf_spec spec, uint64_t stream) {
     check_derivative(&row, &p.x[j], dx[j]);
     check_derivative(&row, &p.g[j], dw[j]);
   }
-  vf_row_destroy(&row);
+  verify_row_destroy(&row);
 }
 
 static void gradients(void) {
   static const int64_t listed[] = {1, 2, 5};
   const double eps[] = {0, 1e-6, 0.1, 3};
   for (uint64_t i = 0; i < 2 * 2 * T_COUNT(eps) * 3; i++) {
-    vf_spec spec = {
+    verify_spec spec = {
         .eps = eps[i / 4 % T_COUNT(eps)], .eps_place = (rms_eps_place)(i % 2), .kind = (rms_kind)(i / 2 % 2)};
     int64_t groups[] = {0, 2, 3};
     spec.groups = groups[i / 16];
@@ -215,34 +213,33 @@ static void gradients(void) {
   }
 }
 
-/* ---- Scale ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Scale ---- */
 
-/* A row times a power of two with eps to match is the same row: y equal, dx divided by it; at both ends of the range.
- */
+/* A row times a power of two with eps to match is the same row: y equal, dx divided by it; at both ends of
+ * the range. */
 static void scale_invariance(void) {
   point p = draw_point(77), scaled = p;
   const int shifts[] = {-1020, -500, 13, 900};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      vf_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
-      vf_row plain, other;
-      if (!T_EQ_INT(0, vf_row_create(&plain, &spec)) || !T_EQ_INT(0, vf_row_create(&other, &spec))) return;
+      verify_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
+      verify_row plain, other;
+      if (!T_EQ_INT(0, verify_row_create(&plain, &spec)) || !T_EQ_INT(0, verify_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++)
         scaled.x[j] = ldexp(p.x[j], shifts[i]);
       plain.x = p.x;
       other.x = scaled.x;
       plain.dy = other.dy = p.dy;
-      vf_oracle_statistic(&plain);
-      vf_oracle_statistic(&other);
-      vf_oracle_backward(&plain);
-      vf_oracle_backward(&other);
+      verify_oracle_statistic(&plain);
+      verify_oracle_statistic(&other);
+      verify_oracle_backward(&plain);
+      verify_oracle_backward(&other);
       for (int j = 0; j < N; j++) {
         T_EQ_F64(plain.h[j].hi, other.h[j].hi);
         T_EQ_F64(ldexp(plain.dx[j].hi, -shifts[i]), other.dx[j].hi);
       }
-      vf_row_destroy(&plain);
-      vf_row_destroy(&other);
+      verify_row_destroy(&plain);
+      verify_row_destroy(&other);
     }
 }
 
@@ -253,9 +250,9 @@ static void gradient_invariance(void) {
   const int shifts[] = {-1000, 1000};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      vf_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
-      vf_row plain, other;
-      if (!T_EQ_INT(0, vf_row_create(&plain, &spec)) || !T_EQ_INT(0, vf_row_create(&other, &spec))) return;
+      verify_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
+      verify_row plain, other;
+      if (!T_EQ_INT(0, verify_row_create(&plain, &spec)) || !T_EQ_INT(0, verify_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++) {
         scaled.x[j] = ldexp(p.x[j], shifts[i]);
         scaled.dy[j] = ldexp(p.dy[j], shifts[i]);
@@ -266,16 +263,16 @@ static void gradient_invariance(void) {
       other.x = scaled.x;
       other.dy = scaled.dy;
       plain.g = other.g = p.g;
-      vf_oracle_statistic(&plain);
-      vf_oracle_statistic(&other);
-      vf_oracle_backward(&plain);
-      vf_oracle_backward(&other);
+      verify_oracle_statistic(&plain);
+      verify_oracle_statistic(&other);
+      verify_oracle_backward(&plain);
+      verify_oracle_backward(&other);
       for (int j = 0; j < N; j++) {
         T_EQ_F64(plain.dx[j].hi, other.dx[j].hi);
         T_EQ_F64(plain.dx[j].lo, other.dx[j].lo);
       }
-      vf_row_destroy(&plain);
-      vf_row_destroy(&other);
+      verify_row_destroy(&plain);
+      verify_row_destroy(&other);
     }
 }
 

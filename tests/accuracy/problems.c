@@ -5,22 +5,22 @@
 #include "problem.h"
 #include "suite.h"
 
-static int same(const vf_problem *a, const vf_problem *b) {
-  char first[VF_TEXT_MAX], second[VF_TEXT_MAX];
-  vf_problem_print(a, first, sizeof first);
-  vf_problem_print(b, second, sizeof second);
+static int same(const verify_problem *a, const verify_problem *b) {
+  char first[VERIFY_TEXT_MAX], second[VERIFY_TEXT_MAX];
+  verify_problem_print(a, first, sizeof first);
+  verify_problem_print(b, second, sizeof second);
   return strcmp(first, second) == 0 && a->outer == b->outer && a->inner == b->inner && a->outputs == b->outputs &&
          a->accumulate == b->accumulate && a->seed == b->seed;
 }
 
 static void returns_to_itself(const char *text, const char *canonical) {
-  vf_problem first = {0}, second = {0};
-  char message[256] = "", printed[VF_TEXT_MAX];
+  verify_problem first = {0}, second = {0};
+  char message[256] = "", printed[VERIFY_TEXT_MAX];
   t_context("%s", text);
-  if (!T_EQ_INT(0, vf_problem_parse(text, &first, message, sizeof message))) return;
-  T_EQ_INT((int)strlen(canonical), vf_problem_print(&first, printed, sizeof printed));
+  if (!T_EQ_INT(0, verify_problem_parse(text, &first, message, sizeof message))) return;
+  T_EQ_INT((int)strlen(canonical), verify_problem_print(&first, printed, sizeof printed));
   T_EQ_STR(canonical, printed);
-  if (!T_EQ_INT(0, vf_problem_parse(printed, &second, message, sizeof message))) return;
+  if (!T_EQ_INT(0, verify_problem_parse(printed, &second, message, sizeof message))) return;
   T_CHECK(same(&first, &second));
 }
 
@@ -52,27 +52,27 @@ static void round_trips(void) {
 
 static void suite_round_trips(void) {
   int templates, sizes;
-  const vf_template *t = vf_suite_templates(&templates);
-  const int64_t *size = vf_suite_sizes(1, &sizes);
+  const verify_template *t = verify_suite_templates(&templates);
+  const int64_t *size = verify_suite_sizes(1, &sizes);
   for (int i = 0; i < templates; i++)
     for (int dtype = 0; dtype < 4; dtype++) {
-      vf_problem problem, again;
-      char text[VF_TEXT_MAX], message[256];
-      if (!vf_suite_problem(&t[i], (rms_dtype)dtype, size[i % sizes], &problem)) continue;
-      vf_problem_print(&problem, text, sizeof text);
+      verify_problem problem, again;
+      char text[VERIFY_TEXT_MAX], message[256];
+      if (!verify_suite_problem(&t[i], (rms_dtype)dtype, size[i % sizes], &problem)) continue;
+      verify_problem_print(&problem, text, sizeof text);
       t_context("%s", text);
-      if (!T_EQ_INT(0, vf_problem_parse(text, &again, message, sizeof message))) continue;
+      if (!T_EQ_INT(0, verify_problem_parse(text, &again, message, sizeof message))) continue;
       T_CHECK(same(&problem, &again));
     }
 }
 
 static void refused(const char *text, const char *reason) {
-  vf_problem problem, before;
+  verify_problem problem, before;
   char message[256] = "";
   memset(&problem, 0x5a, sizeof problem);
   before = problem;
   t_context("%s", text);
-  T_EQ_INT(-1, vf_problem_parse(text, &problem, message, sizeof message));
+  T_EQ_INT(-1, verify_problem_parse(text, &problem, message, sizeof message));
   T_EQ_STR(reason, message);
   T_EQ_BYTES(&before, &problem, sizeof problem);
 }
@@ -129,7 +129,7 @@ static void message_is_one_line(void) {
 }
 
 static void overlong(void) {
-  char text[2 * VF_TEXT_MAX];
+  char text[2 * VERIFY_TEXT_MAX];
   memset(text, 'a', sizeof text - 1);
   text[sizeof text - 1] = '\0';
   refused(text, "the problem string is too long");

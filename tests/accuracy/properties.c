@@ -34,33 +34,32 @@ typedef struct buffer {
 } buffer;
 
 static void fill(buffer *r, rms_dtype dtype, int64_t cols, uint64_t stream, double scale) {
-  vf_random random = vf_random_start(t_seed(), stream);
+  verify_random random = verify_random_start(t_seed(), stream);
   for (int64_t j = 0; j < cols; j++)
-    vf_store(dtype, r->raw, j, vf_random_normal(&random) * scale);
+    verify_store(dtype, r->raw, j, verify_random_normal(&random) * scale);
 }
 
-static vf_spec plain_spec(rms_dtype dtype, int64_t cols, rms_kind kind, double eps) {
-  vf_spec spec = {.cols = cols, .eps = eps, .kind = kind};
-  vf_spec_set_types(&spec, dtype);
+static verify_spec plain_spec(rms_dtype dtype, int64_t cols, rms_kind kind, double eps) {
+  verify_spec spec = {.cols = cols, .eps = eps, .kind = kind};
+  verify_spec_set_types(&spec, dtype);
   return spec;
 }
 
-static void forward(const vf_spec *spec, const buffer *x, const buffer *weight, buffer *y) {
-  rms_spec called = vf_library_spec(spec);
+static void forward(const verify_spec *spec, const buffer *x, const buffer *weight, buffer *y) {
+  rms_spec called = verify_library_spec(spec);
   rms_forward_args args = {.outer = 1, .x = {x->raw, (int32_t)spec->dtype}, .y.data = y->raw};
   args.weight = weight ? weight->raw : NULL;
   T_EQ_STATUS(RMS_OK, rms_forward(&called, &args, NULL));
 }
 
-static void backward(const vf_spec *spec, const buffer *x, const buffer *dy, const buffer *weight, buffer *dx) {
-  rms_spec called = vf_library_spec(spec);
+static void backward(const verify_spec *spec, const buffer *x, const buffer *dy, const buffer *weight, buffer *dx) {
+  rms_spec called = verify_library_spec(spec);
   rms_backward_args args = {.outer = 1, .x = {x->raw, (int32_t)spec->dtype}, .dy.data = dy->raw, .dx.data = dx->raw};
   args.weight = weight ? weight->raw : NULL;
   T_EQ_STATUS(RMS_OK, rms_backward(&called, &args, NULL));
 }
 
-/* ---- Bit for bit ----------------------------------------------------------------------------------------------------
- */
+/* ---- Bit for bit ---- */
 
 static buffer x, y, other_x, other_y, weight, dy, dx, other_dx;
 
@@ -69,14 +68,14 @@ static void power_of_two(rms_dtype dtype, int64_t cols) {
   static const int shifts[] = {-3, 4};
   for (int kind = 0; kind < 2; kind++)
     for (size_t i = 0; i < T_COUNT(shifts); i++) {
-      vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0x1p-12), scaled = spec;
+      verify_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0x1p-12), scaled = spec;
       fill(&x, dtype, cols, 1, 1);
       fill(&weight, dtype, cols, 2, 1);
       fill(&dy, dtype, cols, 3, 1);
       for (int64_t j = 0; j < cols; j++) /* multiples of 2^-8, so that neither scaling rounds */
-        vf_store(dtype, x.raw, j, rint(vf_load(dtype, x.raw, j) * 16) / 16);
+        verify_store(dtype, x.raw, j, rint(verify_load(dtype, x.raw, j) * 16) / 16);
       for (int64_t j = 0; j < cols; j++)
-        vf_store(dtype, other_x.raw, j, ldexp(vf_load(dtype, x.raw, j), shifts[i]));
+        verify_store(dtype, other_x.raw, j, ldexp(verify_load(dtype, x.raw, j), shifts[i]));
       scaled.eps = ldexp(spec.eps, 2 * shifts[i]);
       forward(&spec, &x, &weight, &y);
       forward(&scaled, &other_x, &weight, &other_y);
@@ -85,33 +84,33 @@ static void power_of_two(rms_dtype dtype, int64_t cols) {
       backward(&spec, &x, &dy, &weight, &dx);
       backward(&scaled, &other_x, &dy, &weight, &other_dx);
       for (int64_t j = 0; j < cols; j++)
-        if (!T_EQ_F64(vf_load(dtype, dx.raw, j), ldexp(vf_load(dtype, other_dx.raw, j), shifts[i]))) return;
+        if (!T_EQ_F64(verify_load(dtype, dx.raw, j), ldexp(verify_load(dtype, other_dx.raw, j), shifts[i]))) return;
     }
 }
 
 static void negation(rms_dtype dtype, int64_t cols) {
   for (int kind = 0; kind < 2; kind++) {
-    vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 1e-6);
+    verify_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 1e-6);
     fill(&x, dtype, cols, 4, 1);
     fill(&weight, dtype, cols, 5, 1);
     for (int64_t j = 0; j < cols; j++)
-      vf_store(dtype, other_x.raw, j, -vf_load(dtype, x.raw, j));
+      verify_store(dtype, other_x.raw, j, -verify_load(dtype, x.raw, j));
     forward(&spec, &x, &weight, &y);
     forward(&spec, &other_x, &weight, &other_y);
     for (int64_t j = 0; j < cols; j++)
-      if (!T_EQ_F64(vf_load(dtype, y.raw, j), -vf_load(dtype, other_y.raw, j))) return;
+      if (!T_EQ_F64(verify_load(dtype, y.raw, j), -verify_load(dtype, other_y.raw, j))) return;
   }
 }
 
 static void partial_of_all(rms_dtype dtype, int64_t cols) {
   static int64_t all[MOST];
-  vf_spec full = plain_spec(dtype, cols, RMS_KIND_RMS, 1e-6), partial = full, listed;
+  verify_spec full = plain_spec(dtype, cols, RMS_KIND_RMS, 1e-6), partial = full, listed;
   for (int64_t j = 0; j < cols; j++)
     all[j] = j;
   partial.partial = cols;
   listed = partial;
   listed.indices = all;
-  const vf_spec *others[] = {&partial, &listed};
+  const verify_spec *others[] = {&partial, &listed};
   fill(&x, dtype, cols, 6, 1);
   fill(&weight, dtype, cols, 7, 1);
   fill(&dy, dtype, cols, 8, 1);
@@ -125,35 +124,34 @@ static void partial_of_all(rms_dtype dtype, int64_t cols) {
   }
 }
 
-/* ---- Identities of the gradients ------------------------------------------------------------------------------------
- */
+/* ---- Identities of the gradients ---- */
 
 /* Sets up the oracle's row for the tolerance: each dx is off by at most its bound and half a unit of its last place. */
-static double dx_tolerance(const vf_row *row, rms_dtype dtype, int64_t j) {
-  return row->dx_error[j] + vf_ulp(dtype, fabs(row->dx[j].hi) + row->dx_error[j]) / 2;
+static double dx_tolerance(const verify_row *row, rms_dtype dtype, int64_t j) {
+  return row->dx_error[j] + verify_ulp(dtype, fabs(row->dx[j].hi) + row->dx_error[j]) / 2;
 }
 
 static void gradient_identity(rms_dtype dtype, int64_t cols) {
   static double wide_x[MOST], wide_dy[MOST], wide_g[MOST];
   for (int kind = 0; kind < 2; kind++) {
-    vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0.03125);
-    vf_row row;
+    verify_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0.03125);
+    verify_row row;
     fill(&x, dtype, cols, 9, 1);
     fill(&weight, dtype, cols, 10, 1);
     fill(&dy, dtype, cols, 11, 1);
     backward(&spec, &x, &dy, &weight, &dx);
     for (int64_t j = 0; j < cols; j++) {
-      wide_x[j] = vf_load(dtype, x.raw, j);
-      wide_dy[j] = vf_load(dtype, dy.raw, j);
-      wide_g[j] = vf_load(dtype, weight.raw, j);
+      wide_x[j] = verify_load(dtype, x.raw, j);
+      wide_dy[j] = verify_load(dtype, dy.raw, j);
+      wide_g[j] = verify_load(dtype, weight.raw, j);
     }
-    if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+    if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
     row.x = wide_x;
     row.dy = wide_dy;
     row.g = wide_g;
-    vf_oracle_statistic(&row);
-    vf_oracle_backward(&row);
-    vf_bound_backward(&row);
+    verify_oracle_statistic(&row);
+    verify_oracle_backward(&row);
+    verify_bound_backward(&row);
     /* RMSNorm: sum x*dx = eps*r^3*sum(u*x). LayerNorm: sum dx = 0. */
     dd sum = dd_from(0), r = dd_scale(row.group[0].r, -row.group[0].scale), expected = dd_from(0);
     double tolerance = 0;
@@ -163,16 +161,15 @@ static void gradient_identity(rms_dtype dtype, int64_t cols) {
           dd_multiply(dd_from(spec.eps), dd_scale(row.group[0].sum_ux, row.group[0].scale + row.group[0].u_scale)));
     for (int64_t j = 0; j < cols; j++) {
       double factor = spec.kind == RMS_KIND_RMS ? wide_x[j] : 1;
-      sum = dd_add(sum, dd_exact_product(vf_load(dtype, dx.raw, j), factor));
+      sum = dd_add(sum, dd_exact_product(verify_load(dtype, dx.raw, j), factor));
       tolerance += fabs(factor) * dx_tolerance(&row, dtype, j);
     }
     T_NEAR(expected.hi, sum.hi, tolerance);
-    vf_row_destroy(&row);
+    verify_row_destroy(&row);
   }
 }
 
-/* ---- Special rows ---------------------------------------------------------------------------------------------------
- */
+/* ---- Special rows ---- */
 
 static void one_column(void) {
   float one = 3, gradient = 2, out = 7;
@@ -193,15 +190,15 @@ static void one_column(void) {
 static void zero_statistic(rms_dtype dtype, int64_t cols) {
   for (int kind = 0; kind < 2; kind++)
     for (int place = 0; place < 2; place++) {
-      vf_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0);
+      verify_spec spec = plain_spec(dtype, cols, (rms_kind)kind, 0);
       spec.eps_place = (rms_eps_place)place;
       fill(&dy, dtype, cols, 12, 1);
       for (int64_t j = 0; j < cols; j++)
-        vf_store(dtype, x.raw, j, kind ? 7.0 : 0.0);
+        verify_store(dtype, x.raw, j, kind ? 7.0 : 0.0);
       forward(&spec, &x, NULL, &y);
       backward(&spec, &x, &dy, NULL, &dx);
       for (int64_t j = 0; j < cols; j++)
-        if (!T_EQ_F64(0.0, vf_load(dtype, y.raw, j)) || !T_EQ_F64(0.0, vf_load(dtype, dx.raw, j))) return;
+        if (!T_EQ_F64(0.0, verify_load(dtype, y.raw, j)) || !T_EQ_F64(0.0, verify_load(dtype, dx.raw, j))) return;
     }
 }
 
@@ -219,11 +216,11 @@ static void spoilt_row(rms_dtype dtype, int64_t cols) {
       fill(&x, dtype, ROWS * COLS, 13, 1);
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
       other_y = y;
-      vf_store(dtype, x.raw, COLS + 5, poisons[i]);
+      verify_store(dtype, x.raw, COLS + 5, poisons[i]);
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
       T_EQ_BYTES(other_y.raw, y.raw, bytes);
       T_EQ_BYTES((char *)other_y.raw + 2 * bytes, (char *)y.raw + 2 * bytes, bytes);
-      T_CHECK(isnan(vf_load(dtype, y.raw, COLS + 5)));
+      T_CHECK(isnan(verify_load(dtype, y.raw, COLS + 5)));
     }
 }
 

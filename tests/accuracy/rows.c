@@ -9,14 +9,14 @@
 
 static void check_everywhere(const char *text) {
   t_isas isas = t_usable_isas();
-  vf_problem problem;
+  verify_problem problem;
   char message[256];
   t_context("%s", text);
-  if (!T_EQ_INT(0, vf_problem_parse(text, &problem, message, sizeof message))) return;
+  if (!T_EQ_INT(0, verify_problem_parse(text, &problem, message, sizeof message))) return;
   for (int i = 0; i < isas.count; i++) {
-    vf_result result;
+    verify_result result;
     snprintf(problem.isa, sizeof problem.isa, "%s", isas.name[i]);
-    vf_run(&problem, vf_backend_cpu(), &result);
+    verify_run(&problem, verify_backend_cpu(), &result);
     t_context("%s:isa=%s: %s", text, isas.name[i], result.message);
     T_EQ_INT(0, result.failed + result.refused);
     T_CHECK(result.elements > 0);
@@ -30,15 +30,15 @@ static void ones(rms_kind kind) {
   rms_spec spec = {.cols = COLS, .eps = 1e-6, .kind = (int32_t)kind};
   rms_backward_args args = {.outer = ROWS, .x = {x, RMS_BF16}, .dy.data = dy, .dbias = dbias};
   for (int64_t i = 0; i < ROWS * COLS; i++) {
-    vf_store(RMS_BF16, x, i, (double)(i % 7) - 3);
-    vf_store(RMS_BF16, dy, i, 1);
+    verify_store(RMS_BF16, x, i, (double)(i % 7) - 3);
+    verify_store(RMS_BF16, dy, i, 1);
   }
   args.workspace_bytes = rms_backward_workspace(&spec, &args);
   args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);
   if (!T_CHECK(args.workspace != NULL)) return;
   T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
   for (int j = 0; j < COLS; j++)
-    T_EQ_F64(65536.0, vf_load(RMS_BF16, dbias, j));
+    T_EQ_F64(65536.0, verify_load(RMS_BF16, dbias, j));
   free(args.workspace);
 }
 

@@ -28,26 +28,26 @@ static struct {
 } plan;
 
 static void add_ulps(rms_dtype dtype, void *data, int64_t at, double amount) {
-  double value = vf_load(dtype, data, at);
-  vf_store(dtype, data, at, value + amount * vf_ulp(dtype, value));
+  double value = verify_load(dtype, data, at);
+  verify_store(dtype, data, at, value + amount * verify_ulp(dtype, value));
 }
 
 static void shift_row(char *row, int64_t cols, size_t element) {
   memmove(row + element, row, (size_t)(cols - 1) * element);
 }
 
-static void spoil(const vf_memory *memory, const rms_spec *spec, rms_view out, const void *weight, int64_t row) {
+static void spoil(const verify_memory *memory, const rms_spec *spec, rms_view out, const void *weight, int64_t row) {
   rms_dtype dtype = (rms_dtype)out.dtype;
   size_t element = rms_dtype_size(dtype);
   char *start = (char *)out.data + row * out.outer_stride * (int64_t)element;
   if (plan.kind == ULPS) add_ulps(dtype, start, spec->cols / 2, plan.amount);
   if (plan.kind == GAP) start[(size_t)spec->cols * element] ^= 1;
-  if (plan.kind == INPUT) memory->block[vf_block_of(memory, weight)].base[300] ^= 1;
+  if (plan.kind == INPUT) memory->buffer[verify_buffer_of(memory, weight)].base[300] ^= 1;
   if (plan.kind == STALE_ROW) memset(start, 0xa5, (size_t)spec->cols * element);
   if (plan.kind == SHIFTED) shift_row(start, spec->cols, element);
 }
 
-static rms_status spoilt_forward(const vf_backend *self, const vf_memory *memory, const rms_spec *spec,
+static rms_status spoilt_forward(const verify_backend *self, const verify_memory *memory, const rms_spec *spec,
                                  const rms_forward_args *args) {
   (void)self;
   if (plan.kind == STATUS) return RMS_E_MODE;
@@ -77,7 +77,7 @@ static void wrong_formula(const rms_spec *spec, const rms_backward_args *args) {
   }
 }
 
-static rms_status spoilt_backward(const vf_backend *self, const vf_memory *memory, const rms_spec *spec,
+static rms_status spoilt_backward(const verify_backend *self, const verify_memory *memory, const rms_spec *spec,
                                   const rms_backward_args *args) {
   (void)self;
   rms_status status = rms_backward(spec, args, NULL);
@@ -90,23 +90,24 @@ static rms_status spoilt_backward(const vf_backend *self, const vf_memory *memor
   return status;
 }
 
-static vf_result run(const char *text, fault kind, double amount) {
-  vf_backend backend = *vf_backend_cpu();
-  vf_problem problem;
-  vf_result result = {0};
+static verify_result run(const char *text, fault kind, double amount) {
+  verify_backend backend = *verify_backend_cpu();
+  verify_problem problem;
+  verify_result result = {0};
   char message[256];
   backend.forward = spoilt_forward;
   backend.backward = spoilt_backward;
   plan.kind = kind;
   plan.amount = amount;
   t_context("%s with fault %d, amount %g", text, (int)kind, amount);
-  if (T_EQ_INT(0, vf_problem_parse(text, &problem, message, sizeof message))) vf_run(&problem, &backend, &result);
+  if (T_EQ_INT(0, verify_problem_parse(text, &problem, message, sizeof message)))
+    verify_run(&problem, &backend, &result);
   return result;
 }
 
 static void caught(const char *text, fault kind, double amount) {
   T_EQ_INT(0, run(text, NO_FAULT, 0).failed);
-  vf_result result = run(text, kind, amount);
+  verify_result result = run(text, kind, amount);
   T_EQ_INT(1, result.failed);
   T_CHECK(result.message[0] != '\0');
 }
@@ -136,8 +137,8 @@ static void wrong_memory(void) {
   caught("rms:fwd:f64:3x65", STALE_ROW, 0);
   caught("rms:bwd:f32:3x65:out=dx", STALE_ROW, 0);
   caught("layer:fwd:bf16:3x65", SHIFTED, 0);
-  T_EQ_INT(VF_WEIGHT, run("rms:fwd:f16:3x65", INPUT, 0).spoiled);
-  T_EQ_INT(VF_Y, run("rms:fwd:f32:3x65:pad=2", GAP, 0).spoiled);
+  T_EQ_INT(VERIFY_WEIGHT, run("rms:fwd:f16:3x65", INPUT, 0).spoiled);
+  T_EQ_INT(VERIFY_Y, run("rms:fwd:f32:3x65:pad=2", GAP, 0).spoiled);
 }
 
 static void wrong_formulas(void) {
@@ -146,15 +147,15 @@ static void wrong_formulas(void) {
 }
 
 static void wrong_status(void) {
-  vf_result result = run("rms:fwd:f32:3x64", STATUS, 0);
+  verify_result result = run("rms:fwd:f32:3x64", STATUS, 0);
   T_EQ_INT(1, result.failed);
   T_EQ_STATUS(RMS_E_MODE, result.status);
 }
 
 static void where_it_is(void) {
-  vf_result result = run("rms:fwd:f32:3x128", ULPS, 5000);
+  verify_result result = run("rms:fwd:f32:3x128", ULPS, 5000);
   T_EQ_INT(1, result.misses);
-  T_EQ_INT(VF_Y, result.worst.role);
+  T_EQ_INT(VERIFY_Y, result.worst.role);
   T_EQ_INT(1, result.worst.outer);
   T_EQ_INT(64, result.worst.column);
   T_NEAR(5000, result.ulp, 50);

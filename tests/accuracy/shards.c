@@ -21,14 +21,14 @@ static double x[COLS], g[COLS], dy[COLS];
 static double raw_x[COLS], raw_g[COLS], raw_dy[COLS], raw_out[COLS]; /* room for any type */
 
 static void fill(rms_dtype dtype, double mean) {
-  vf_random random = vf_random_start(t_seed(), 99);
+  verify_random random = verify_random_start(t_seed(), 99);
   for (int j = 0; j < COLS; j++) {
-    vf_store(dtype, raw_x, j, mean + vf_random_normal(&random));
-    vf_store(dtype, raw_g, j, 1 + 0.25 * vf_random_normal(&random));
-    vf_store(dtype, raw_dy, j, vf_random_normal(&random));
-    x[j] = vf_load(dtype, raw_x, j);
-    g[j] = vf_load(dtype, raw_g, j);
-    dy[j] = vf_load(dtype, raw_dy, j);
+    verify_store(dtype, raw_x, j, mean + verify_random_normal(&random));
+    verify_store(dtype, raw_g, j, 1 + 0.25 * verify_random_normal(&random));
+    verify_store(dtype, raw_dy, j, verify_random_normal(&random));
+    x[j] = verify_load(dtype, raw_x, j);
+    g[j] = verify_load(dtype, raw_g, j);
+    dy[j] = verify_load(dtype, raw_dy, j);
   }
 }
 
@@ -36,9 +36,9 @@ static char *at(double *raw, rms_dtype dtype, int shard) {
   return (char *)raw + starts[shard] * (int64_t)rms_dtype_size(dtype);
 }
 
-static rms_spec shard_spec(vf_spec whole, int shard) {
+static rms_spec shard_spec(verify_spec whole, int shard) {
   whole.cols = starts[shard + 1] - starts[shard];
-  return vf_library_spec(&whole);
+  return verify_library_spec(&whole);
 }
 
 static rms_forward_args forward_args(rms_dtype dtype, int shard) {
@@ -56,7 +56,7 @@ static rms_backward_args backward_args(rms_dtype dtype, int shard) {
                              .dx.data = at(raw_out, dtype, shard)};
 }
 
-static rms_stat merged_statistic(const vf_spec *whole) {
+static rms_stat merged_statistic(const verify_spec *whole) {
   rms_stat all = {0, 0, 0}, one;
   for (int s = 0; s < SHARDS; s++) {
     rms_spec spec = shard_spec(*whole, s);
@@ -67,7 +67,7 @@ static rms_stat merged_statistic(const vf_spec *whole) {
   return all;
 }
 
-static void run_forward(const vf_spec *whole) {
+static void run_forward(const verify_spec *whole) {
   rms_stat all = merged_statistic(whole);
   T_EQ_F64((double)COLS, all.count);
   for (int s = 0; s < SHARDS; s++) {
@@ -77,7 +77,7 @@ static void run_forward(const vf_spec *whole) {
   }
 }
 
-static void run_backward(const vf_spec *whole) {
+static void run_backward(const verify_spec *whole) {
   rms_stat all = merged_statistic(whole);
   rms_grad_sum sums = {0, 0}, one;
   for (int s = 0; s < SHARDS; s++) {
@@ -97,16 +97,16 @@ static void run_backward(const vf_spec *whole) {
 /* Compares raw_out with the exact values, each within error and half a unit of its last place. */
 static void compare(rms_dtype dtype, const dd *exact, const double *error) {
   for (int j = 0; j < COLS; j++) {
-    double most = error[j] + vf_ulp(dtype, fabs(exact[j].hi) + error[j]) / 2;
-    if (!T_NEAR(exact[j].hi, vf_load(dtype, raw_out, j), most)) return;
+    double most = error[j] + verify_ulp(dtype, fabs(exact[j].hi) + error[j]) / 2;
+    if (!T_NEAR(exact[j].hi, verify_load(dtype, raw_out, j), most)) return;
   }
 }
 
-static void check_forward(vf_row *row) {
+static void check_forward(verify_row *row) {
   static double error[COLS];
-  double u = vf_unit_roundoff(vf_arithmetic(row->spec.dtype)), d = row->spec.dtype == RMS_F64 ? 27 : 17;
-  vf_oracle_forward(row);
-  vf_bound_forward(row);
+  double u = verify_unit_roundoff(verify_arithmetic(row->spec.dtype)), d = row->spec.dtype == RMS_F64 ? 27 : 17;
+  verify_oracle_forward(row);
+  verify_bound_forward(row);
   for (int j = 0; j < COLS; j++) {
     double extra = 2 * row->h_size[j];
     if (row->spec.kind == RMS_KIND_LAYER) extra += fabs(row->h[j].hi) * (d + 3) * row->h_size[j];
@@ -116,11 +116,11 @@ static void check_forward(vf_row *row) {
   compare(row->spec.dtype, row->y, error);
 }
 
-static void check_backward(vf_row *row) {
+static void check_backward(verify_row *row) {
   static double error[COLS];
-  double u = vf_unit_roundoff(vf_arithmetic(row->spec.dtype));
-  vf_oracle_backward(row);
-  vf_bound_backward(row);
+  double u = verify_unit_roundoff(verify_arithmetic(row->spec.dtype));
+  verify_oracle_backward(row);
+  verify_bound_backward(row);
   for (int j = 0; j < COLS; j++)
     error[j] = row->dx_error[j] + 2 * u * row->dx_size[j];
   run_backward(&row->spec);
@@ -132,20 +132,20 @@ static void check_kind(rms_kind kind, double mean) {
   t_isas isas = t_usable_isas();
   for (int i = 0; i < isas.count; i++)
     for (size_t t = 0; t < T_COUNT(types); t++) {
-      vf_spec spec = {.cols = COLS, .eps = 1e-5, .kind = kind};
-      vf_spec_set_types(&spec, types[t]);
-      vf_row row;
+      verify_spec spec = {.cols = COLS, .eps = 1e-5, .kind = kind};
+      verify_spec_set_types(&spec, types[t]);
+      verify_row row;
       t_context("%s, kind %d, type %d, mean %g", isas.name[i], (int)kind, (int)types[t], mean);
       T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
       fill(types[t], mean);
-      if (!T_EQ_INT(0, vf_row_create(&row, &spec))) return;
+      if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
       row.x = x;
       row.g = g;
       row.dy = dy;
-      vf_oracle_statistic(&row);
+      verify_oracle_statistic(&row);
       check_forward(&row);
       if (kind == RMS_KIND_RMS) check_backward(&row);
-      vf_row_destroy(&row);
+      verify_row_destroy(&row);
     }
   rms_isa_force(NULL);
 }

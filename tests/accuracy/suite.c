@@ -8,11 +8,11 @@
 #include "run.h"
 #include "suite.h"
 
-static void check_problem(const vf_problem *problem) {
-  char text[VF_TEXT_MAX];
-  vf_result result;
-  int well = vf_run(problem, vf_backend_cpu(), &result);
-  vf_problem_print(problem, text, sizeof text);
+static void check_problem(const verify_problem *problem) {
+  char text[VERIFY_TEXT_MAX];
+  verify_result result;
+  int well = verify_run(problem, verify_backend_cpu(), &result);
+  verify_problem_print(problem, text, sizeof text);
   t_context("%s\n    %s\n    repeat: rmsnorm check %s", text, result.message, text);
   T_CHECK(well);
   T_CHECK(result.elements > 0);
@@ -21,14 +21,14 @@ static void check_problem(const vf_problem *problem) {
 static void check_suite(int full, int first_type, int last_type) {
   t_isas isas = t_usable_isas();
   int templates, sizes;
-  const vf_template *t = vf_suite_templates(&templates);
-  const int64_t *size = vf_suite_sizes(full, &sizes);
+  const verify_template *t = verify_suite_templates(&templates);
+  const int64_t *size = verify_suite_sizes(full, &sizes);
   for (int isa = 0; isa < isas.count; isa++)
     for (int i = 0; i < templates; i++)
       for (int dtype = first_type; dtype <= last_type; dtype++)
         for (int s = 0; s < sizes; s++) {
-          vf_problem problem;
-          if (!vf_suite_problem(&t[i], (rms_dtype)dtype, size[s], &problem)) continue;
+          verify_problem problem;
+          if (!verify_suite_problem(&t[i], (rms_dtype)dtype, size[s], &problem)) continue;
           snprintf(problem.isa, sizeof problem.isa, "%s", isas.name[isa]);
           problem.seed += t_seed() - 1;
           check_problem(&problem);

@@ -7,8 +7,7 @@
 
 static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
 
-/* ---- Batches
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Batches ---- */
 
 static void compare_rows(const t_call *whole) {
   t_result all = t_run(whole, &t_dense, NULL);
@@ -35,14 +34,13 @@ static void rows_alone(void) {
       for (size_t d = 0; d < T_COUNT(dtypes); d++)
         for (int64_t k = 0; k < t_effort(4) && t_failures() < 20; k++) {
           t_call call = t_call_number(k, k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], cols[c]);
-          call.outer = 19; /* more than any group of rows that is handled together, and not a multiple */
+          call.outer = 19; /* more than any batch of rows that is handled together, and not a multiple */
           compare_rows(&call);
         }
   }
 }
 
-/* ---- Threads
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Threads ---- */
 
 static int64_t tasks_seen;
 
@@ -100,8 +98,8 @@ static void short_rows(void) {
                          .seed = t_seed(),
                          .raw = x,
                          .raw_bytes = 2 * row};
-          vf_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)((n ^ shape) & 1)};
-          vf_spec_set_types(&spec, dtypes[d]);
+          verify_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)((n ^ shape) & 1)};
+          verify_spec_set_types(&spec, dtypes[d]);
           call.spec = spec;
           compare_short(&call, &layouts[n % T_COUNT(layouts)]);
         }

@@ -92,9 +92,9 @@ static void large(void) {
       }
 }
 
-/* Wide rows past the caches go in groups (on CPUs where that pays), their columns in strips: widths around a strip, now
- * and then a row that leaves the range. The last one has more than 64 rows a chunk, so that a group meets the end of a
- * block of column sums. */
+/* Wide rows past the caches go in batches (on CPUs where that pays), their columns in strips: widths around a strip,
+ * now and then a row that leaves the range. The last one has more than 64 rows a chunk, so that a batch meets the end
+ * of a block of column sums. */
 static void groups(void) {
   static const struct {
     int64_t cols, rows;
@@ -110,8 +110,8 @@ static void groups(void) {
       t_fill(x + (size_t)r * row, type, shapes[i].cols, r == 3 && i % 2 == 0 ? T_HUGE : T_NORMAL, t_seed(), i, r);
     t_call call = {.outer = shapes[i].rows, .inner = 1, .seed = t_seed(), .raw = x, .raw_bytes = ROWS * row};
     call.parts = T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT | (i & 2 ? T_SAVE_STATS : 0);
-    call.spec = (vf_spec){.cols = shapes[i].cols, .eps = 1e-5};
-    vf_spec_set_types(&call.spec, type);
+    call.spec = (verify_spec){.cols = shapes[i].cols, .eps = 1e-5};
+    verify_spec_set_types(&call.spec, type);
     t_layout layout = t_dense;
     layout.flush = T_FLUSH_START;
     layout.stream_bytes = 0;

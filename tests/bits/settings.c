@@ -73,7 +73,7 @@ static void single_rows(void) {
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
       for (size_t c = 0; c < T_COUNT(cols) * T_DATA_COUNT; c++) {
         t_call call = {.outer = 1, .inner = 1, .data = (t_data)(c % T_DATA_COUNT), .seed = t_seed()};
-        call.spec = (vf_spec){.cols = cols[c / T_DATA_COUNT], .eps = 1e-6, .dtype = dtypes[d]};
+        call.spec = (verify_spec){.cols = cols[c / T_DATA_COUNT], .eps = 1e-6, .dtype = dtypes[d]};
         call.spec.weight_dtype = call.spec.residual_dtype = call.spec.grad_dtype = dtypes[d];
         call.parts = c & 1 ? T_WEIGHT : 0;
         compare_settings(&call, t_dense);

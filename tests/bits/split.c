@@ -9,8 +9,7 @@
 
 static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
 
-/* ---- One shard
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- One shard ---- */
 
 static void one_shard(void) {
   t_isas isas = t_usable_isas();
@@ -33,8 +32,7 @@ static void one_shard(void) {
   }
 }
 
-/* ---- Several shards
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Several shards ---- */
 
 enum { ROWS = 5, COLS = 192, SHARDS = 3, WIDTH = COLS / SHARDS };
 

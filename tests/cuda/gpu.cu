@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
   const bool small = argc > 1 && strcmp(argv[1], "--small") == 0;
   const Extent extent = small ? SMALL : argc > 1 && strcmp(argv[1], "--quick") == 0 ? QUICK : FULL;
   const char *why = nullptr;
-  const vf_backend *backend = vf_backend_cuda(&why);
+  const verify_backend *backend = verify_backend_cuda(&why);
   if (!backend) {
     printf("skipped: %s\n", why);
     return 77;

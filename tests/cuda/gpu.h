@@ -21,10 +21,10 @@ void expect(bool ok, const std::string &what);
 void must(cudaError_t error, const char *what); /* or the program ends */
 
 /* Against the oracle. */
-void test_matrix(const vf_backend *backend, Extent extent);
-void test_widths(const vf_backend *backend, Extent extent);
-void test_ends(const vf_backend *backend, Extent extent);
-void test_random(const vf_backend *backend, Extent extent);
+void test_matrix(const verify_backend *backend, Extent extent);
+void test_widths(const verify_backend *backend, Extent extent);
+void test_ends(const verify_backend *backend, Extent extent);
+void test_random(const verify_backend *backend, Extent extent);
 /* The same bits, whatever the way. */
 void test_bits(Extent extent);
 void test_split(Extent extent);

@@ -8,41 +8,41 @@ extern "C" {
 #include "suite.h"
 }
 
-static void run_problem(const vf_backend *backend, const vf_problem &problem) {
-  vf_result result;
-  char text[VF_TEXT_MAX];
-  bool ok = vf_run(&problem, backend, &result) == 1;
+static void run_problem(const verify_backend *backend, const verify_problem &problem) {
+  verify_result result;
+  char text[VERIFY_TEXT_MAX];
+  bool ok = verify_run(&problem, backend, &result) == 1;
   if (result.refused) return;
-  vf_problem_print(&problem, text, sizeof text);
+  verify_problem_print(&problem, text, sizeof text);
   expect(ok, std::string(text) + ": " + result.message);
 }
 
-static void run_text(const vf_backend *backend, const std::string &text) {
-  vf_problem problem;
+static void run_text(const verify_backend *backend, const std::string &text) {
+  verify_problem problem;
   char message[256];
-  if (vf_problem_parse(text.c_str(), &problem, message, sizeof message)) {
+  if (verify_problem_parse(text.c_str(), &problem, message, sizeof message)) {
     expect(false, text + ": " + message);
     return;
   }
   run_problem(backend, problem);
 }
 
-void test_matrix(const vf_backend *backend, Extent extent) {
+void test_matrix(const verify_backend *backend, Extent extent) {
   const bool small = extent == SMALL;
   int templates, sizes;
-  const vf_template *t = vf_suite_templates(&templates);
-  const int64_t *size = vf_suite_sizes(extent == FULL, &sizes);
+  const verify_template *t = verify_suite_templates(&templates);
+  const int64_t *size = verify_suite_sizes(extent == FULL, &sizes);
   for (int i = 0; i < templates; i++)
     for (int dtype = RMS_F32; dtype <= RMS_F16; dtype++)
       for (int s = 0; s < sizes; s++) {
-        vf_problem problem;
+        verify_problem problem;
         if (small && s % 2 == 0) continue;
-        if (vf_suite_problem(&t[i], (rms_dtype)dtype, size[s], &problem)) run_problem(backend, problem);
+        if (verify_suite_problem(&t[i], (rms_dtype)dtype, size[s], &problem)) run_problem(backend, problem);
       }
 }
 
 /* Widths on both sides of every change of kernel, and very wide ones. */
-void test_widths(const vf_backend *backend, Extent extent) {
+void test_widths(const verify_backend *backend, Extent extent) {
   const char *types[] = {"f32", "bf16", "f16"};
   const int64_t widths[] = {8,     16,     56,     72,     136,    256,    264,    504,     512,
                             520,   768,    1024,   1032,   2048,   2560,   5120,   6144,    8192,
@@ -91,7 +91,7 @@ void test_widths(const vf_backend *backend, Extent extent) {
 
 /* Rows whose r, u or sums leave the range of the type, by every kind of kernel: short rows, one block, clusters, rows
  * that are not aligned, groups, lists, options. The first three are the cases that the range guard once lost. */
-void test_ends(const vf_backend *backend, Extent extent) {
+void test_ends(const verify_backend *backend, Extent extent) {
   run_text(backend, "rms:bwd:f32:6x8:data=huge:dydata=max:out=dx");
   run_text(backend, "rms:bwd:f32:6x8:eps=0:data=tiny:dydata=least");
   run_text(backend, "rms:bwd:f32:6x8:eps=0:data=small:dydata=steps");
@@ -133,20 +133,20 @@ void test_ends(const vf_backend *backend, Extent extent) {
 
 /* ---- problems at random ---- */
 
-static std::string random_problem(vf_random *random) {
-  auto pick = [&](std::vector<std::string> from) { return from[(size_t)vf_random_below(random, from.size())]; };
+static std::string random_problem(verify_random *random) {
+  auto pick = [&](std::vector<std::string> from) { return from[(size_t)verify_random_below(random, from.size())]; };
   auto maybe = [&](const char *option, uint64_t one_in) {
-    return vf_random_below(random, one_in) == 0 ? std::string(":") + option : std::string();
+    return verify_random_below(random, one_in) == 0 ? std::string(":") + option : std::string();
   };
-  const bool layer = vf_random_below(random, 2) == 0, backward = vf_random_below(random, 4) != 0;
-  const bool partial = !layer && vf_random_below(random, 4) == 0;
-  const std::string groups = vf_random_below(random, 6) == 0 ? "2" : "1";
-  const int64_t width = vf_random_below(random, 3) ? (int64_t)vf_random_below(random, 700) + 1
-                                                   : ((int64_t)vf_random_below(random, 1200) + 1) * 8;
+  const bool layer = verify_random_below(random, 2) == 0, backward = verify_random_below(random, 4) != 0;
+  const bool partial = !layer && verify_random_below(random, 4) == 0;
+  const std::string groups = verify_random_below(random, 6) == 0 ? "2" : "1";
+  const int64_t width = verify_random_below(random, 3) ? (int64_t)verify_random_below(random, 700) + 1
+                                                       : ((int64_t)verify_random_below(random, 1200) + 1) * 8;
   std::string text = layer ? "layer" : partial ? "prms" : "rms";
   text += backward ? ":bwd:" : ":fwd:";
-  text += pick({"f32", "bf16", "f16", "f64"}) + ":" + std::to_string(vf_random_below(random, 6) + 1) + "x";
-  if (vf_random_below(random, 4) == 0) text += std::to_string(vf_random_below(random, 3) + 1) + "x";
+  text += pick({"f32", "bf16", "f16", "f64"}) + ":" + std::to_string(verify_random_below(random, 6) + 1) + "x";
+  if (verify_random_below(random, 4) == 0) text += std::to_string(verify_random_below(random, 3) + 1) + "x";
   text += std::to_string(width * (groups == "2" ? 2 : 1)) + ":groups=" + groups;
   if (partial) text += ":p=" + pick({"0.1", "0.5", "1"}) + maybe("idx", 3);
   text += maybe("bias", 2) + maybe("w=f32", 4) + maybe("off=1", 6) + maybe("epsout", 8) + maybe("eps=0", 8) +
@@ -159,16 +159,16 @@ static std::string random_problem(vf_random *random) {
   else
     text += maybe("res", 4) + maybe("res=f32", 6);
   return text + ":data=" + pick({"normal", "lognormal", "cauchy", "hugemean", "exact"}) +
-         ":seed=" + std::to_string(vf_random_below(random, 1000) + 1);
+         ":seed=" + std::to_string(verify_random_below(random, 1000) + 1);
 }
 
 /* Options in combinations that nobody wrote down; those that contradict each other are not problems. */
-void test_random(const vf_backend *backend, Extent extent) {
-  vf_random random = vf_random_start(extent == FULL ? 2 : 1, 0);
+void test_random(const verify_backend *backend, Extent extent) {
+  verify_random random = verify_random_start(extent == FULL ? 2 : 1, 0);
   for (int i = 0; i < (extent == SMALL ? 60 : extent == QUICK ? 1500 : 6000); i++) {
-    vf_problem problem;
+    verify_problem problem;
     char message[256];
-    if (vf_problem_parse(random_problem(&random).c_str(), &problem, message, sizeof message) == 0)
+    if (verify_problem_parse(random_problem(&random).c_str(), &problem, message, sizeof message) == 0)
       run_problem(backend, problem);
   }
 }

@@ -23,7 +23,7 @@ static int64_t word(reader *r) {
 static t_call read_call(reader *r) {
   static const double eps[] = {1e-5, 0, 1e-6, 1e-300, 1, 1e30};
   t_call call = {.parts = (unsigned)word(r) & T_EVERYTHING};
-  vf_spec *spec = &call.spec;
+  verify_spec *spec = &call.spec;
   unsigned types = byte(r), modes = byte(r);
   spec->cols = 1 + word(r) % 600;
   spec->dtype = (rms_dtype)(RMS_F32 + (types & 3));
@@ -62,7 +62,7 @@ static t_layout read_layout(reader *r) {
 }
 
 /* One field made illegal; 0 for most bytes. */
-static rms_status spoil(vf_spec *spec, unsigned how) {
+static rms_status spoil(verify_spec *spec, unsigned how) {
   switch (how) {
   case 1:
     spec->cols = -spec->cols;
@@ -93,10 +93,10 @@ static rms_status spoil(vf_spec *spec, unsigned how) {
 /* The arguments are checked before the first byte is touched: any small buffer will do. */
 static void refuse(const t_call *call, unsigned how) {
   static unsigned char buffer[2][1 << 16];
-  vf_spec spec = call->spec;
+  verify_spec spec = call->spec;
   rms_status expected = spoil(&spec, how);
   if (spec.kind == RMS_KIND_LAYER && how == 7) spec.kind = RMS_KIND_RMS;
-  rms_spec called = vf_library_spec(&spec);
+  rms_spec called = verify_library_spec(&spec);
   rms_forward_args args = {.outer = call->outer,
                            .inner = call->inner,
                            .x = {.data = buffer[0], .dtype = (int32_t)spec.dtype},

@@ -14,19 +14,19 @@ static void require(int held, const char *what, const char *text) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  char *text = malloc(size + 1), message[200] = "", printed[VF_TEXT_MAX], again[VF_TEXT_MAX];
-  vf_problem problem, second;
+  char *text = malloc(size + 1), message[200] = "", printed[VERIFY_TEXT_MAX], again[VERIFY_TEXT_MAX];
+  verify_problem problem, second;
   if (!text) abort();
   if (size) memcpy(text, data, size);
   text[size] = 0;
   memset(&problem, 0, sizeof problem);
   memset(&second, 0, sizeof second);
-  if (vf_problem_parse(text, &problem, message, sizeof message) != 0) {
+  if (verify_problem_parse(text, &problem, message, sizeof message) != 0) {
     require(message[0] != 0 && strchr(message, '\n') == NULL, "refused without one line of reason", text);
   } else {
-    vf_problem_print(&problem, printed, sizeof printed);
-    require(vf_problem_parse(printed, &second, message, sizeof message) == 0, "printed form is refused", printed);
-    vf_problem_print(&second, again, sizeof again);
+    verify_problem_print(&problem, printed, sizeof printed);
+    require(verify_problem_parse(printed, &second, message, sizeof message) == 0, "printed form is refused", printed);
+    verify_problem_print(&second, again, sizeof again);
     require(strcmp(printed, again) == 0, "printed form does not stay", printed);
   }
   free(text);

@@ -110,8 +110,8 @@ static size_t mutate(uint8_t *to) {
   return size;
 }
 
-/* The input about to run, in a file that outlives a crash; mapped, because writing it each time would be the slow part.
- */
+/* The input about to run, in a file that outlives a crash; mapped, because writing it each time would be
+ * the slow part. */
 static char last_input_name[256]; /* one for each program: two in one folder must not cut each other's file short */
 
 static uint8_t *last_input_file(const char *program) {

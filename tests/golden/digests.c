@@ -42,7 +42,7 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
   uint64_t hash = 0;
   for (size_t c = 0; c < T_COUNT(cols); c++) {
     t_call call = {.outer = c < 7 ? 70 : 3, .inner = 1 + variant, .parts = r->parts, .data = r->data, .seed = 1000 + c};
-    vf_spec *spec = &call.spec;
+    verify_spec *spec = &call.spec;
     spec->cols = cols[c];
     spec->kind = r->kind;
     spec->eps = c % 3 == 0 ? 0.0 : 1e-5;

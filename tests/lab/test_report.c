@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The report: sums, tables, files. With --demo FOLDER it writes the report of made-up runs for report_browser.sh.
- */
+ * The report: sums, tables, files. With --demo FOLDER it writes the report of made-up runs for
+ * report_browser.sh. */
 #include "report/report.h"
 
 #include <ctype.h>
@@ -71,8 +71,7 @@ static lab_report made_up(void) {
   return report;
 }
 
-/* ---- A strict reader of JSON: returns what follows the value, NULL if it is malformed
- * ------------------------------------------ */
+/* ---- A strict reader of JSON: returns what follows the value, NULL if it is malformed ---- */
 
 static const char *skip(const char *s) {
   return s + strspn(s, " \t\r\n");
@@ -135,9 +134,7 @@ static void json_reader(void) {
     T_CHECK(!json_value(bad[i]));
 }
 
-/* ---- Cases
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Cases ---- */
 
 static void sums(void) {
   lab_report report = made_up();

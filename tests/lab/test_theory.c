@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The measurements of the theory come out as the paper says, whatever the seed, and would notice if they did not.
- */
+ * The measurements of the theory come out as the paper says, whatever the seed, and would notice if they
+ * did not. */
 #include "theory/theory.h"
 
 #include <math.h>

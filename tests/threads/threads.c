@@ -47,8 +47,7 @@ static void check_results(const worker *workers) {
   }
 }
 
-/* ---- First calls: run before anything else in the process has called the library
- * ------------------------------------- */
+/* ---- First calls: run before anything else in the process has called the library ---- */
 
 static worker first[THREADS];
 static const char *first_active[THREADS];
@@ -72,8 +71,7 @@ static void first_calls(void) {
   }
 }
 
-/* ---- Pools
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Pools ---- */
 
 static void *call_on_shared_pool(void *arg) {
   worker *w = arg;
@@ -147,8 +145,7 @@ static void pool_runs_each_task_once(void) {
   }
 }
 
-/* ---- Switching while others compute
- * ----------------------------------------------------------------------------------------- */
+/* ---- Switching while others compute ---- */
 
 static void *switch_or_compute(void *arg) {
   worker *w = arg;

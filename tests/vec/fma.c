@@ -48,8 +48,8 @@ static void at_the_edges(void) {
       }
 }
 
-/* A number of either sign and any exponent within 2^-span..2^span, often with few bits, so that sums meet their halves.
- */
+/* A number of either sign and any exponent within 2^-span..2^span, often with few bits, so that sums meet
+ * their halves. */
 static double some_number(t_rng *rng, int span) {
   uint64_t fraction = t_random(rng) >> 12;
   if (t_random_below(rng, 2)) fraction &= ~UINT64_C(0) << t_random_below(rng, 53);

@@ -59,12 +59,12 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
          !job->x_is_f32;
 }
 
-/* total += block in element order, or total = block for the first one; then block = 0. */
-static void K(flush_block)(double *total, REAL *block, int64_t count, bool first) {
+/* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
+static void K(flush_block)(double *total, REAL *block, int64_t count, bool first, bool last) {
   for (int64_t j = 0; j < count; j += LANES) {
     REAL ordered[LANES];
     V(store)(ordered, V(load)(block + j, REAL_TYPE, 0), REAL_TYPE, EO);
-    V(store)(block + j, V(set)(0), REAL_TYPE, 0);
+    if (!last) V(store)(block + j, V(set)(0), REAL_TYPE, 0);
     for (int i = 0; i < LANES; i += 8) {
       vd old = first ? vd_set(0) : vd_load(total + j + i, RMS_F64, 0);
       vd_store(total + j + i, vd_add(old, vd_load(ordered + i, REAL_TYPE, 0)), RMS_F64, 0);
@@ -72,10 +72,10 @@ static void K(flush_block)(double *total, REAL *block, int64_t count, bool first
   }
 }
 
-NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first) {
+NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums, bool first, bool last) {
   int64_t count = (job->lay.per_inner ? job->lay.inner : 1) * job->lay.groups * job->pitch;
-  if (sums->dweight_block) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first);
-  if (sums->dbias_block) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first);
+  if (sums->dweight_total) K(flush_block)(sums->dweight_total, (REAL *)sums->dweight_block, count, first, last);
+  if (sums->dbias_total) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first, last);
 }
 
 /* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
@@ -97,7 +97,7 @@ typedef struct {
 } K(measured);
 
 /* A segment of zeros, of RMS, whose u is neither so large nor so small that it must be scaled: dx = u*r. */
-NOINLINE bool K(is_plain_zero)(const K(gradient) * s, bool common) {
+NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
   if (!K(is_zero)(&s->x, s->width)) return false;
   REAL bound = K(bound_of_u)(s, common);
   return bound == 0 || (bound >= SUM_LEAST && bound <= SUM_MOST);
@@ -107,7 +107,7 @@ NOINLINE bool K(is_plain_zero)(const K(gradient) * s, bool common) {
  * with a NaN or an infinity, whose results no scale would change. */
 NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
   bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
-  K(source) dy = K(plain_source)(m->s.dy);
+  K(source) dy = K(x_source)(m->s.dy);
   if (job->stats_in || job->sums_in || m->st.e) return false;
   if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
   bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
@@ -125,7 +125,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   m->st = K(backward_statistic)(job, &m->s, i);
   m->in_range = K(r_in_range)(m->st);
   if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
-      K(is_plain_zero)(&m->s, common)) {
+      K(is_unscaled_zero)(&m->s, common)) {
     m->co = K(coefficients_of)(&job->lay, m->st, g);
     m->in_range = true;
     return;
@@ -175,14 +175,14 @@ static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
         if (__builtin_expect(!done->in_range, 0))
           K(backward_scaled)(job, &m[b].s, i + b);
         else if (common)
-          K(write_common)(&done->s, done->st, done->co, layer, from, to);
+          K(write_common_gradient)(&done->s, done->st, done->co, layer, from, to);
         else
           K(write_any)(&done->s, done->st, done->co, layer);
       }
     }
     in_block += n;
     if (in_block == block || i + n == last) {
-      K(flush)(job, sums, i + n - in_block == first);
+      K(flush)(job, sums, i + n - in_block == first, i + n == last);
       in_block = 0;
     }
   }

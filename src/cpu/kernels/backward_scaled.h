@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward pass of a segment whose r or sums leave the safe range: x, dy and u are scaled by exact powers of two.
- */
+ * The backward pass of a segment whose r or sums leave the safe range: x, dy and u are scaled by exact
+ * powers of two. */
 
 INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
   K(extent) e = K(no_extent)();
@@ -38,7 +38,7 @@ static void K(split_power)(REAL *factors, int count, int exponent) {
 
 /* Scales dy and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
 static int K(scale_gradient)(K(gradient) * s) {
-  K(source) dy = K(plain_source)(s->dy);
+  K(source) dy = K(x_source)(s->dy);
   REAL by[2], most;
   int e_dy = 0, e_u = 0;
   if (!s->before) {
@@ -63,8 +63,8 @@ NOINLINE void K(backward_scaled)(const rms_backward_job *job, K(gradient) * s, i
   if (job->stats_in) {
     st = K(import_stat)(lay, &job->stats_in[segment], &s->x, true);
   } else {
-    K(moment) plain = K(moment_of)(lay, &s->x);
-    st = K(finish)(lay, plain.e ? plain : K(measure_scaled)(lay, &s->x, plain), (REAL)lay->k);
+    K(moment) unscaled = K(moment_of)(lay, &s->x);
+    st = K(finish)(lay, unscaled.e ? unscaled : K(measure_scaled)(lay, &s->x, unscaled), (REAL)lay->k);
   }
   int e_u = K(scale_gradient)(s), e_ux = layer ? e_u : e_u + st.e;
   K(row_sums) sums;

@@ -56,9 +56,9 @@ INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, int64
   return acc;
 }
 
-/* The last, incomplete block of a segment as a whole one. */
+/* The last, incomplete quad of a segment as a whole one. */
 NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
-  memset(to, 0, (size_t)(K(BLOCK) * size));
+  memset(to, 0, (size_t)(K(QUAD) * size));
   memcpy(to, from, (size_t)(count * size));
   return to;
 }
@@ -75,10 +75,10 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool 
   K(gradient) at = *s;
   if (common) at.x.x_is_f32 = false;
   int64_t j = 0, width = s->width;
-  for (; j < width; j += K(BLOCK)) {
+  for (; j < width; j += K(QUAD)) {
     char x[256], dy[256], w[256];
     int64_t left = width - j, from = j;
-    if (left < K(BLOCK)) {
+    if (left < K(QUAD)) {
       int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
       at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
       at.dy = K(pad)(dy, s->dy + j * T_SIZE, left, T_SIZE);
@@ -220,8 +220,8 @@ NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coef
 }
 
 NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)
-  (s, st, co, from, to, (K(sweep)){.layer = true, .common = true, .sums = true, .stream = s->stream_dx});
+  const K(sweep) w = {.layer = true, .common = true, .sums = true, .stream = s->stream_dx};
+  K(write_gradient)(s, st, co, from, to, w);
 }
 
 NOINLINE void K(write_rms_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
@@ -232,8 +232,8 @@ NOINLINE void K(write_layer_dx)(const K(gradient) * s, K(statistic) st, K(coeffi
   K(write_gradient)(s, st, co, from, to, (K(sweep)){.layer = true, .common = true, .stream = s->stream_dx});
 }
 
-INLINE void K(write_common)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer, int64_t from,
-                            int64_t to) {
+INLINE void K(write_common_gradient)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer,
+                                     int64_t from, int64_t to) {
   if (!s->dweight && layer)
     K(write_layer_dx)(s, st, co, from, to);
   else if (!s->dweight)

@@ -3,10 +3,8 @@
  * The forward over the segments of a job: which way each job takes.
  *
  *   one rounding after the weight   a few segments are measured together, then finished, then written, so that the
- *                                   divisions and roots of one overlap with the sums of the others: forward_strip.h, or
- *                                   forward_short.h for short rows
- *   everything else, and segments   one after the other: forward_segment.h
- *   out of range
+ *                                   divisions and roots of one overlap with the sums of the others: forward_common.h,
+ * or forward_short.h for short rows everything else, and segments   one after the other: forward_segment.h out of range
  *
  * Past the caches, while a wide segment is written the next one is fetched into the second-level cache. */
 
@@ -39,15 +37,15 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     for (int64_t b = 0; b < n; b++)
       st[b] = K(finish)(lay, m[b], (REAL)lay->k);
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&write, lay)) {
-      /* scaled, or a NaN of an f32 residual, whose payload the strips do not take: see V(store_clean) */
+      /* scaled, or a NaN of an f32 residual, whose payload those loops do not take: see V(store_clean) */
       if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32), 0)) {
         K(forward_measured)(job, &write, st[b], i + b);
         continue;
       }
-      K(strip) s = K(open_strip)(job, &write, gains);
+      K(common_segment) s = K(open_common)(job, &write, gains);
       if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
       if (saves) K(save_statistic)(job, i + b, st[b]);
-      K(write_strip)(&s, st[b], layer);
+      K(write_common)(&s, st[b], layer);
     }
   }
 }

@@ -14,7 +14,7 @@ INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int
     K(put_clean)(y, j, n, h, false);
 }
 
-INLINE void K(row_block)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
+INLINE void K(row_quad)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
   K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
   K(row_vector)(y, x, weight, r, j + LANES, LANES, weighted, wide);
   K(row_vector)(y, x, weight, r, j + 2 * LANES, LANES, weighted, wide);
@@ -23,8 +23,8 @@ INLINE void K(row_block)(char *y, const char *x, const char *weight, VEC r, int6
 
 INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
   int64_t j = 0;
-  for (; j + K(BLOCK) <= width; j += K(BLOCK))
-    K(row_block)(y, x, weight, r, j, weighted, wide);
+  for (; j + K(QUAD) <= width; j += K(QUAD))
+    K(row_quad)(y, x, weight, r, j, weighted, wide);
   for (; j + LANES <= width; j += LANES)
     K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
   if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
@@ -39,26 +39,26 @@ NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int
     K(row_loop)(y, x, weight, V(set)(r), width, true, false);
 }
 
-/* The sum of squares of whole blocks: without the room on the stack that the rest of a row takes. */
+/* The sum of squares of whole quads: without the room on the stack that the rest of a row takes. */
 INLINE REAL K(row_squares)(const char *x, int64_t width) {
-  K(source) s = K(plain_source)(x);
+  K(source) s = K(x_source)(x);
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  for (int64_t j = 0; j < width; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, (K(summand)){.squares = true});
+  for (int64_t j = 0; j < width; j += K(QUAD))
+    acc = K(add_quad)(acc, &s, j, K(QUAD), zero, (K(summand)){.squares = true});
   return K(sum_lanes)(acc);
 }
 
 /* False, and nothing written: the sum of squares is out of range. */
 static bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32) {
-  bool whole = width % K(BLOCK) == 0;
-  REAL sum = whole ? K(row_squares)(x, width) : K(squares_plain)(x, width);
+  bool whole = width % K(QUAD) == 0;
+  REAL sum = whole ? K(row_squares)(x, width) : K(squares_x)(x, width);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
   if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
     VEC each = V(set)(r);
-    for (int64_t j = 0; j < width; j += K(BLOCK))
-      K(row_block)(y, x, weight, each, j, true, false);
+    for (int64_t j = 0; j < width; j += K(QUAD))
+      K(row_quad)(y, x, weight, each, j, true, false);
   } else {
     K(row_any)(y, x, weight, r, width, weight_is_f32);
   }

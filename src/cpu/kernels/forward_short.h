@@ -22,10 +22,10 @@ typedef struct {
 INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  K(source) s = K(plain_source)(x);
+  K(source) s = K(x_source)(x);
   int64_t j = 0;
-  for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &s, j, K(BLOCK), zero, (K(summand)){.squares = true});
+  for (; j + K(QUAD) <= k; j += K(QUAD))
+    acc = K(add_quad)(acc, &s, j, K(QUAD), zero, (K(summand)){.squares = true});
   if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, (K(summand)){.squares = true});
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
 }
@@ -34,7 +34,7 @@ NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
   *sum = K(fold_squares)(x, k);
 }
 
-/* r of a whole batch, in plain loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
+/* r of a whole batch, in loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
  * again; until then they stand as if they were in range, so that nothing is divided by zero. */
 INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   int in_range = 1;
@@ -47,14 +47,14 @@ INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   return in_range;
 }
 
-/* The usual sizes of a head, one and two blocks, run without loops and calls. */
+/* The usual sizes of a head, one and two quads, run without loops and calls. */
 NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
   for (int b = 0; b < count; b++, x += step) {
-    if (k == K(BLOCK))
-      squares[b] = K(fold_squares)(x, K(BLOCK));
-    else if (k == 2 * K(BLOCK))
-      squares[b] = K(fold_squares)(x, 2 * K(BLOCK));
+    if (k == K(QUAD))
+      squares[b] = K(fold_squares)(x, K(QUAD));
+    else if (k == 2 * K(QUAD))
+      squares[b] = K(fold_squares)(x, 2 * K(QUAD));
     else
       K(fold_any)(&squares[b], x, k);
   }
@@ -69,7 +69,7 @@ INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int
   K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), stream);
 }
 
-INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, bool stream) {
+INLINE void K(short_quad)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, bool stream) {
   K(short_vector)(y, x, gain, r, j, LANES, stream);
   K(short_vector)(y, x, gain, r, j + LANES, LANES, stream);
   K(short_vector)(y, x, gain, r, j + 2 * LANES, LANES, stream);
@@ -79,14 +79,14 @@ INLINE void K(short_block)(char *y, const char *x, const REAL *gain, VEC r, int6
 INLINE void K(write_rest)(char *y, const char *x, const REAL *gain, REAL r_, int64_t width, bool stream) {
   VEC r = V(set)(r_);
   int64_t j = 0;
-  for (; j + K(BLOCK) <= width; j += K(BLOCK))
-    K(short_block)(y, x, gain, r, j, stream);
+  for (; j + K(QUAD) <= width; j += K(QUAD))
+    K(short_quad)(y, x, gain, r, j, stream);
   for (; j + LANES <= width; j += LANES)
     K(short_vector)(y, x, gain, r, j, LANES, stream);
   if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j), stream);
 }
 
-NOINLINE void K(write_rest_plain)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
+NOINLINE void K(write_rest_cached)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
   K(write_rest)(y, x, gain, r, width, false);
 }
 
@@ -100,16 +100,16 @@ INLINE void K(write_rows)(const K(batch) * batch, int64_t width, bool stream) {
   const REAL *gain = batch->gain, *r = batch->r, *end = r + batch->count;
   int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step;
   for (; r < end; r++, x += x_step, y += y_step, gain += gain_step) {
-    if (width == K(BLOCK)) {
-      K(short_block)(y, x, gain, V(set)(*r), 0, stream);
-    } else if (width == 2 * K(BLOCK)) {
+    if (width == K(QUAD)) {
+      K(short_quad)(y, x, gain, V(set)(*r), 0, stream);
+    } else if (width == 2 * K(QUAD)) {
       VEC each = V(set)(*r);
-      K(short_block)(y, x, gain, each, 0, stream);
-      K(short_block)(y, x, gain, each, K(BLOCK), stream);
+      K(short_quad)(y, x, gain, each, 0, stream);
+      K(short_quad)(y, x, gain, each, K(QUAD), stream);
     } else if (stream) {
       K(write_rest_stream)(y, x, gain, *r, width);
     } else {
-      K(write_rest_plain)(y, x, gain, *r, width);
+      K(write_rest_cached)(y, x, gain, *r, width);
     }
   }
 }
@@ -128,7 +128,7 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch) {
   const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r;
   for (int b = 0; b < batch->count; b++) {
     if (K(squares_in_range)(batch->sum[b])) continue;
-    K(source) s = K(plain_source)(batch->x + b * batch->x_step);
+    K(source) s = K(x_source)(batch->x + b * batch->x_step);
     K(moment) m = {batch->sum[b], 0, 0};
     m = K(settle)(lay, &s, m);
     if (m.e)

@@ -25,7 +25,7 @@ static void K(lay_out_gain)(REAL *to, const char *from, int64_t pieces, int64_t 
   for (int64_t p = 0; p < pieces; p++, from += width * (wide ? 4 : T_SIZE))
     for (int64_t j = 0; j < width; j += LANES) {
       VEC g = V(add)(K(load)(from, j, width - j < LANES ? (int)(width - j) : LANES, wide), V(set)(offset));
-      /* a NaN with a payload becomes the plain one: see V(store_clean) */
+      /* a NaN with a payload becomes the one without: see V(store_clean) */
       REAL lane[LANES];
       V(store)(lane, g, REAL_TYPE, 0);
       for (int i = 0; i < LANES; i++)

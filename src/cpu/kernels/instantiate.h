@@ -40,4 +40,5 @@
 
 const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),         RMS_BY_TYPE(rms_row),
                                               RMS_BY_TYPE(rms_forward),  RMS_BY_TYPE(rms_stats),
-                                              RMS_BY_TYPE(rms_backward), RMS_BY_TYPE(rms_backward_stats)};
+                                              RMS_BY_TYPE(rms_backward), RMS_BY_TYPE(rms_backward_stats),
+                                              RMS_BY_TYPE(rms_columns)};

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A segment as it is read, and its statistic (sum of squares, mean, r), with the range
- * guard.
+ * A segment as it is read, and its statistic (sum of squares, mean, r), with the range guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
- * combined by V(sum4), missing elements of the last block count as zeros. The rule is the specification that all
+ * combined by V(sum4), missing elements of the last quad count as zeros. The rule is the specification that all
  * instruction sets share; see docs/numerics.md. */
 
-enum { K(BLOCK) = 4 * LANES };
+enum { K(QUAD) = 4 * LANES }; /* elements of four vectors, which the loops take at a time */
 
 /* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
  * brings rows whose squares leave the range of REAL back into it. */
@@ -45,9 +44,9 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) 
   return what.squares ? V(fma)(v, v, acc) : V(add)(acc, v);
 }
 
-/* Adds one block from element j on; elements from `left` on are padding. One vector after the other: all four loaded
+/* Adds one quad from element j on; elements from `left` on are padding. One vector after the other: all four loaded
  * first would leave too few registers for the sums. */
-INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
   VEC v = K(load_source)(s, j, LANES, what.residual, what.scaled);
   acc.a = K(add_term)(acc.a, v, mean, left, what);
   v = K(load_source)(s, j + LANES, LANES, what.residual, what.scaled);
@@ -59,7 +58,7 @@ INLINE K(lanes) K(add_block)(K(lanes) acc, const K(source) * s, int64_t j, int64
   return acc;
 }
 
-/* The same for a last block of `left` < 4*LANES elements. */
+/* The same for a last quad of `left` < 4*LANES elements. */
 INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
   VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
   for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
@@ -79,31 +78,32 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
   int64_t j = 0;
-  for (; j + K(BLOCK) <= k; j += K(BLOCK))
-    acc = K(add_block)(acc, &at, j, K(BLOCK), m, what);
+  for (; j + K(QUAD) <= k; j += K(QUAD))
+    acc = K(add_quad)(acc, &at, j, K(QUAD), m, what);
   if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
   return K(sum_lanes)(acc);
 }
 
 /* Each loop that decides the speed is a function of its own: registers are allocated for it alone. */
 
-INLINE K(source) K(plain_source)(const char *x) {
+/* x alone, in T. */
+INLINE K(source) K(x_source)(const char *x) {
   K(source) s = {x, NULL, false, false, 1, 1};
   return s;
 }
 
-NOINLINE REAL K(sum_plain)(const char *x, int64_t k) {
-  K(source) s = K(plain_source)(x);
+NOINLINE REAL K(sum_x)(const char *x, int64_t k) {
+  K(source) s = K(x_source)(x);
   return K(sum_first)(&s, k, 0, (K(summand)){false});
 }
 
-NOINLINE REAL K(squares_plain)(const char *x, int64_t k) {
-  K(source) s = K(plain_source)(x);
+NOINLINE REAL K(squares_x)(const char *x, int64_t k) {
+  K(source) s = K(x_source)(x);
   return K(sum_first)(&s, k, 0, (K(summand)){.squares = true});
 }
 
-NOINLINE REAL K(centred_plain)(const char *x, int64_t k, REAL mean) {
-  K(source) s = K(plain_source)(x);
+NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
+  K(source) s = K(x_source)(x);
   return K(sum_first)(&s, k, mean, (K(summand)){.squares = true, .centred = true});
 }
 
@@ -122,14 +122,14 @@ NOINLINE REAL K(squares_any)(const K(source) * s, int64_t k, REAL mean) {
 }
 
 static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
-  memset(to, 0, (size_t)(K(BLOCK) * size));
+  memset(to, 0, (size_t)(K(QUAD) * size));
   for (int64_t i = 0; i < count; i++)
     memcpy(to + i * size, from + indices[i] * size, (size_t)size);
 }
 
-/* At most a block of the listed elements, `left` of which there are, and zeros behind them. Returns how many. */
+/* At most a quad of the listed elements, `left` of which there are, and zeros behind them. Returns how many. */
 static int64_t K(pack)(const K(source) * s, char *x, char *residual, const int64_t *indices, int64_t left) {
-  int64_t count = left < K(BLOCK) ? left : K(BLOCK);
+  int64_t count = left < K(QUAD) ? left : K(QUAD);
   K(gather)(x, s->x, indices, count, s->x_is_f32 ? 4 : T_SIZE);
   if (s->residual) K(gather)(residual, s->residual, indices, count, s->residual_is_f32 ? 4 : T_SIZE);
   return count;
@@ -143,10 +143,10 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   char x[256], r[256];
   packed.x = x;
   packed.residual = r;
-  for (int64_t i = 0; i < k; i += K(BLOCK)) {
+  for (int64_t i = 0; i < k; i += K(QUAD)) {
     int64_t count = K(pack)(s, x, r, indices + i, k - i);
-    acc = K(add_block)(acc, &packed, 0, count, zero,
-                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
+    acc = K(add_quad)(acc, &packed, 0, count, zero,
+                      (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
   return K(sum_lanes)(acc);
 }
@@ -171,13 +171,13 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
 
 INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0};
-  bool plain = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
-  if (lay->indices || (!plain && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
+  bool x_alone = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
+  if (lay->indices || (!x_alone && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
   if (layer) {
-    m.mean = K(sum_plain)(s->x, lay->k) / (REAL)lay->k;
-    m.sum = K(centred_plain)(s->x, lay->k, m.mean);
+    m.mean = K(sum_x)(s->x, lay->k) / (REAL)lay->k;
+    m.sum = K(centred_x)(s->x, lay->k, m.mean);
   } else {
-    m.sum = plain ? K(squares_plain)(s->x, lay->k) : K(squares_residual)(s, lay->k);
+    m.sum = x_alone ? K(squares_x)(s->x, lay->k) : K(squares_residual)(s, lay->k);
   }
   return m;
 }
@@ -254,7 +254,7 @@ INLINE REAL K(bound_of)(K(extent) e) {
 /* Elements 0..n-1. finite = false: there is no NaN among them. */
 INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool residual, bool finite) {
   int64_t j = 0;
-  for (; j + K(BLOCK) <= n; j += K(BLOCK)) {
+  for (; j + K(QUAD) <= n; j += K(QUAD)) {
     K(extend)(&e, &e.most.a, K(load_source)(s, j, LANES, residual, false), finite);
     K(extend)(&e, &e.most.b, K(load_source)(s, j + LANES, LANES, residual, false), finite);
     K(extend)(&e, &e.most.c, K(load_source)(s, j + 2 * LANES, LANES, residual, false), finite);
@@ -267,8 +267,8 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool 
 
 /* Whether the first n elements, among which there is no NaN, are all zeros. */
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
-  K(extent)
-  e = s->residual ? K(extent_of)(K(no_extent)(), s, n, true, false) : K(extent_of)(K(no_extent)(), s, n, false, false);
+  K(extent) e = K(no_extent)();
+  e = s->residual ? K(extent_of)(e, s, n, true, false) : K(extent_of)(e, s, n, false, false);
   return K(bound_of)(e) == 0;
 }
 
@@ -280,18 +280,18 @@ NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n)
   K(source) packed = *s;
   packed.x = x;
   if (s->residual) packed.residual = r;
-  for (int64_t i = 0; i < n; i += K(BLOCK)) {
+  for (int64_t i = 0; i < n; i += K(QUAD)) {
     (void)K(pack)(s, x, r, indices + i, n - i);
-    e = K(extent_of)(e, &packed, K(BLOCK), s->residual != NULL, true);
+    e = K(extent_of)(e, &packed, K(QUAD), s->residual != NULL, true);
   }
   return K(largest_of)(e);
 }
 
 /* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
  * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
-NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) plain) {
+NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled) {
   REAL most = K(largest)(s, lay->indices, lay->k);
-  if (!(most <= REAL_MAX) || most == 0) return plain;
+  if (!(most <= REAL_MAX) || most == 0) return unscaled;
   int e = -K(exponent)(most), limit = K(eps_limit)(lay);
   if (e > limit) e = limit;
   K(set_scale)(s, e);
@@ -309,8 +309,8 @@ INLINE bool K(squares_in_range)(REAL sum) {
   return sum >= TINY && sum <= REAL_MAX;
 }
 
-/* A moment whose sum is out of range: as it is where it can be trusted, else measured again. Zeros have a sum of
- * exactly zero, and squares add up to NaN only if one of them is: neither needs a scale. */
+/* A moment whose sum is out of range: measured again, scaled, unless no scale would change it. Zeros have a sum
+ * of exactly zero, and squares add up to NaN only if one of them is: neither needs a scale. */
 NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m) {
   bool rms = lay->kind == RMS_KIND_RMS;
   if (rms && m.sum != m.sum) return m;

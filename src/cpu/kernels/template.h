@@ -8,13 +8,14 @@
 #include "gains.h"
 #include "batch.h"
 #include "forward_segment.h"
-#include "forward_strip.h"
+#include "forward_common.h"
 #include "forward_short.h"
 #include "forward_row.h"
 #include "forward.h"
 #include "backward_segment.h"
 #include "backward_scaled.h"
 #include "backward.h"
+#include "columns.h"
 #undef T
 #undef T_NAME
 #undef T_IS_F64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs the cases of verify/ on the current CUDA device: blocks go over with their place modulo 256 kept, so that
+ * Runs the cases of verify/ on the current CUDA device: buffers go over with their place modulo 256 kept, so that
  * alignment is that of the problem, and come back after the call. */
 #include <cuda_runtime_api.h>
 #include <cstdlib>
@@ -18,18 +18,18 @@ struct Arena {
 
 Arena arena;
 
-/* The blocks of one call on the device. */
+/* The buffers of one call on the device. */
 struct Mirror {
-  const vf_memory *memory;
-  char *at[VF_ROLES];
+  const verify_memory *memory;
+  char *at[VERIFY_BUFFERS];
 
-  explicit Mirror(const vf_memory *from) : memory(from) {}
+  explicit Mirror(const verify_memory *from) : memory(from) {}
 
   bool send() {
-    size_t total = 0, offset[VF_ROLES];
-    for (int i = 0; i < memory->count; i++) {
-      offset[i] = total + (size_t)((uintptr_t)memory->block[i].base % 256);
-      total = (offset[i] + memory->block[i].bytes + 255) / 256 * 256;
+    size_t total = 0, offset[VERIFY_BUFFERS];
+    for (int i = 0; i < VERIFY_BUFFERS; i++) {
+      offset[i] = total + (size_t)((uintptr_t)memory->buffer[i].base % 256);
+      total = (offset[i] + memory->buffer[i].bytes + 255) / 256 * 256;
     }
     if (total > arena.bytes) {
       (void)cudaFree(arena.device);
@@ -38,26 +38,27 @@ struct Mirror {
       if (cudaMalloc(reinterpret_cast<void **>(&arena.device), total) != cudaSuccess) return false;
       arena.bytes = total;
     }
-    for (int i = 0; i < memory->count; i++) {
+    for (int i = 0; i < VERIFY_BUFFERS; i++)
       at[i] = arena.device + offset[i];
-      if (cudaMemcpy(at[i], memory->block[i].base, memory->block[i].bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-        return false;
-    }
-    return true;
+    return copy(cudaMemcpyHostToDevice);
   }
 
-  bool fetch() {
-    if (cudaDeviceSynchronize() != cudaSuccess) return false;
-    for (int i = 0; i < memory->count; i++)
-      if (cudaMemcpy(memory->block[i].base, at[i], memory->block[i].bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
-        return false;
-    return true;
+  bool fetch() { return cudaDeviceSynchronize() == cudaSuccess && copy(cudaMemcpyDeviceToHost); }
+
+  bool copy(cudaMemcpyKind kind) {
+    bool well = true;
+    for (int i = 0; i < VERIFY_BUFFERS; i++) {
+      const verify_buffer &b = memory->buffer[i];
+      const bool back = kind == cudaMemcpyDeviceToHost;
+      if (b.base) well = well && cudaMemcpy(back ? b.base : at[i], back ? at[i] : b.base, b.bytes, kind) == cudaSuccess;
+    }
+    return well;
   }
 
   template <class P> P *there(P *host) const {
-    int i = host ? vf_block_of(memory, host) : -1;
+    int i = host ? verify_buffer_of(memory, host) : -1;
     if (i < 0) return nullptr;
-    return reinterpret_cast<P *>(at[i] + (reinterpret_cast<const char *>(host) - memory->block[i].base));
+    return reinterpret_cast<P *>(at[i] + (reinterpret_cast<const char *>(host) - memory->buffer[i].base));
   }
 
   rms_spec translate(const rms_spec *spec) const {
@@ -96,7 +97,7 @@ struct Mirror {
 
 /* Sends, calls, fetches. */
 template <class Args, class Call>
-rms_status run(const vf_memory *memory, const rms_spec *spec, const Args *args, Call call) {
+rms_status run(const verify_memory *memory, const rms_spec *spec, const Args *args, Call call) {
   Mirror mirror(memory);
   if (!mirror.send()) return RMS_E_DEVICE;
   rms_spec there = mirror.translate(spec);
@@ -106,64 +107,66 @@ rms_status run(const vf_memory *memory, const rms_spec *spec, const Args *args, 
   return status;
 }
 
-int prepare(const vf_backend *, const vf_problem *problem, const char **why) {
+int prepare(const verify_backend *, const verify_problem *problem, const char **why) {
   *why = problem->isa[0] ? "instruction sets belong to the CPU" : nullptr;
   return problem->isa[0] ? -1 : 0;
 }
 
-void finish(const vf_backend *) {}
+void finish(const verify_backend *) {}
 
-/* The alignment of the blocks counts, not where they are. */
-size_t backward_workspace(const vf_backend *, const rms_spec *spec, const rms_backward_args *args) {
+/* The alignment of the buffers counts, not where they are. */
+size_t backward_workspace(const verify_backend *, const rms_spec *spec, const rms_backward_args *args) {
   return rms_cuda_backward_workspace(spec, args);
 }
 
-rms_status forward(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args) {
+rms_status forward(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
+                   const rms_forward_args *args) {
   return run(memory, spec, args, [](const Mirror &, const rms_spec *s, const rms_forward_args *a) {
     return rms_cuda_forward(s, a, nullptr);
   });
 }
 
-rms_status stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args,
-                 rms_stat *result) {
+rms_status stats(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
+                 const rms_forward_args *args, rms_stat *result) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_forward_args *a) {
     return rms_cuda_stats(s, a, m.there(result), nullptr);
   });
 }
 
-rms_status apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_forward_args *args,
-                 const rms_stat *reduced) {
+rms_status apply(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
+                 const rms_forward_args *args, const rms_stat *reduced) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_forward_args *a) {
     return rms_cuda_apply(s, a, m.there(reduced), nullptr);
   });
 }
 
-rms_status backward(const vf_backend *, const vf_memory *memory, const rms_spec *spec, const rms_backward_args *args) {
+rms_status backward(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
+                    const rms_backward_args *args) {
   return run(memory, spec, args, [](const Mirror &, const rms_spec *s, const rms_backward_args *a) {
     return rms_cuda_backward(s, a, nullptr);
   });
 }
 
-rms_status backward_stats(const vf_backend *, const vf_memory *memory, const rms_spec *spec,
+rms_status backward_stats(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
                           const rms_backward_args *args, const rms_stat *reduced, rms_grad_sum *sums) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
     return rms_cuda_backward_stats(s, a, m.there(reduced), m.there(sums), nullptr);
   });
 }
 
-rms_status backward_apply(const vf_backend *, const vf_memory *memory, const rms_spec *spec,
+rms_status backward_apply(const verify_backend *, const verify_memory *memory, const rms_spec *spec,
                           const rms_backward_args *args, const rms_stat *reduced, const rms_grad_sum *sums) {
   return run(memory, spec, args, [=](const Mirror &m, const rms_spec *s, const rms_backward_args *a) {
     return rms_cuda_backward_apply(s, a, m.there(reduced), m.there(sums), nullptr);
   });
 }
 
-const vf_backend backend = {"cuda", nullptr, prepare,  finish,         backward_workspace, forward,
-                            stats,  apply,   backward, backward_stats, backward_apply};
+const verify_backend backend = {"cuda", nullptr, prepare,  finish,         backward_workspace, forward,
+                                stats,  apply,   backward, backward_stats, backward_apply};
 
 } // namespace
 
-extern "C" const vf_backend *vf_backend_cuda(const char **why) {
+extern "C" const verify_backend *verify_backend_cuda(const char **why) {
   if (rms_cuda_available() == RMS_OK) return &backend;
   *why = rms_status_string(RMS_E_DEVICE);
   return nullptr;

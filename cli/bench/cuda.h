@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rmsnorm bench --device cuda. No problems: the list of bars. Returns the exit code. */
-#ifndef RMSNORM_CLI_BENCH_CUDA_H
-#define RMSNORM_CLI_BENCH_CUDA_H
+#ifndef RMSNORM_BENCH_CUDA_H
+#define RMSNORM_BENCH_CUDA_H
 
 #ifdef __cplusplus
 extern "C"

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 #include "rmsnorm_cuda.h"
-#include "bench_cuda.h"
+#include "cuda.h"
 extern "C" {
 #include "cli.h"
 #include "problem.h"
@@ -110,8 +110,8 @@ struct Buffers {
 };
 
 struct Bench {
-  vf_problem problem;
-  vf_spec spec;
+  verify_problem problem;
+  verify_spec spec;
   rms_spec called; /* the same for the library */
   int64_t rows, cols, pitch, outer_pitch, elements;
   size_t size, residual_size;
@@ -151,35 +151,35 @@ bool wants(const Bench &b, unsigned output) {
 }
 
 void count_streams(Bench &b) {
-  const vf_problem &p = b.problem;
+  const verify_problem &p = b.problem;
   double s = (double)b.elements * (double)b.size, r = (double)b.elements * (double)b.residual_size;
   if (!p.backward) {
     b.reads = 1 + p.has_residual;
-    b.writes = 1 + wants(b, VF_OUT_SUM);
-    b.bytes = 2 * s + (p.has_residual ? r : 0) + (wants(b, VF_OUT_SUM) ? r : 0);
+    b.writes = 1 + wants(b, VERIFY_OUT_SUM);
+    b.bytes = 2 * s + (p.has_residual ? r : 0) + (wants(b, VERIFY_OUT_SUM) ? r : 0);
   } else {
     b.reads = 2 + p.has_dresidual + ((p.accumulate & RMS_ACCUMULATE_DX) != 0);
-    b.writes = wants(b, VF_OUT_DX) + wants(b, VF_OUT_DS);
-    b.bytes = s + (p.has_residual ? r : s) + (p.has_dresidual ? r : 0) + (wants(b, VF_OUT_DX) ? s : 0) +
-              (wants(b, VF_OUT_DS) ? r : 0) + (p.accumulate & RMS_ACCUMULATE_DX ? s : 0);
+    b.writes = wants(b, VERIFY_OUT_DX) + wants(b, VERIFY_OUT_DS);
+    b.bytes = s + (p.has_residual ? r : s) + (p.has_dresidual ? r : 0) + (wants(b, VERIFY_OUT_DX) ? s : 0) +
+              (wants(b, VERIFY_OUT_DS) ? r : 0) + (p.accumulate & RMS_ACCUMULATE_DX ? s : 0);
   }
 }
 
 Buffers make_set(Bench &b) {
   Buffers s = {};
-  const vf_problem &p = b.problem;
+  const verify_problem &p = b.problem;
   size_t span = (size_t)(b.problem.outer * b.outer_pitch);
   rms_dtype t = b.spec.dtype, r = b.spec.residual_dtype;
   s.x = tensor(b, span, p.backward && p.has_residual ? r : t);
   if (!p.backward) {
     if (p.has_residual) s.residual = tensor(b, span, r);
     s.y = tensor(b, span, t);
-    if (wants(b, VF_OUT_SUM)) s.sum = tensor(b, span, r);
+    if (wants(b, VERIFY_OUT_SUM)) s.sum = tensor(b, span, r);
   } else {
     s.dy = tensor(b, span, t);
     if (p.has_dresidual) s.dresidual = tensor(b, span, r);
-    if (wants(b, VF_OUT_DX)) s.dx = tensor(b, span, t);
-    if (wants(b, VF_OUT_DS)) s.ds = tensor(b, span, r);
+    if (wants(b, VERIFY_OUT_DX)) s.dx = tensor(b, span, t);
+    if (wants(b, VERIFY_OUT_DS)) s.ds = tensor(b, span, r);
   }
   size_t statistics = (size_t)(b.rows * (b.spec.groups > 1 ? b.spec.groups : 1)) * 2;
   s.rstd = ones(b, statistics);
@@ -202,7 +202,7 @@ rms_status call_forward(const Bench &b, const Buffers &s) {
   a.weight = b.weight;
   a.bias = b.bias;
   a.weight_dtype = a.bias_dtype = (int32_t)b.spec.weight_dtype;
-  if (wants(b, VF_OUT_STATS)) {
+  if (wants(b, VERIFY_OUT_STATS)) {
     a.rstd = s.rstd;
     a.mean = b.spec.kind == RMS_KIND_LAYER ? s.mean : nullptr;
   }
@@ -226,8 +226,8 @@ rms_backward_args backward_args(const Bench &b, const Buffers &s) {
     a.rstd = s.rstd;
     a.mean = b.spec.kind == RMS_KIND_LAYER ? s.mean : nullptr;
   }
-  if (wants(b, VF_OUT_DW)) a.dweight = b.dweight;
-  if (wants(b, VF_OUT_DB)) a.dbias = b.dbias;
+  if (wants(b, VERIFY_OUT_DW)) a.dweight = b.dweight;
+  if (wants(b, VERIFY_OUT_DB)) a.dbias = b.dbias;
   a.workspace = b.workspace;
   a.workspace_bytes = b.workspace_bytes;
   return a;
@@ -304,7 +304,7 @@ Timing time_copies(Bench &b, int calls) {
 /* Everything of one problem on the device; returns an exit code, with a reason where it is not CLI_OK. */
 int prepare(Bench &b, const char **reason) {
   b.spec = b.problem.spec;
-  b.called = vf_library_spec(&b.spec);
+  b.called = verify_library_spec(&b.spec);
   b.cols = b.spec.cols;
   b.rows = b.problem.outer * b.problem.inner;
   b.pitch = b.cols + b.problem.pad;
@@ -450,9 +450,10 @@ extern "C" int bench_cuda(char **problems, int count, int json) {
   std::vector<std::pair<const char *, Result>> done;
   const int total = count ? count : (int)(sizeof bars / sizeof *bars);
   for (int i = 0; i < count; i++) {
-    vf_problem problem;
+    verify_problem problem;
     char message[256];
-    if (vf_problem_parse(problems[i], &problem, message, sizeof message)) return cli_error(problems[i], "%s", message);
+    if (verify_problem_parse(problems[i], &problem, message, sizeof message))
+      return cli_error(problems[i], "%s", message);
   }
   if (json)
     printf("{\"device\": \"cuda\", \"results\": [");
@@ -462,7 +463,7 @@ extern "C" int bench_cuda(char **problems, int count, int json) {
     const char *text = count ? problems[i] : bars[i].problem, *reason;
     Bench b = {};
     char message[256];
-    (void)vf_problem_parse(text, &b.problem, message, sizeof message);
+    (void)verify_problem_parse(text, &b.problem, message, sizeof message);
     int code = prepare(b, &reason);
     if (code != CLI_OK) {
       release(b);

@@ -9,15 +9,15 @@ typedef struct {
   char *y, *residual_out;
   int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
   bool stream_y, stream_residual;
-} K(strip);
+} K(common_segment);
 
 /* What is known at the call. Which of gain and bias there are may be looked at for each vector. */
 typedef struct {
   enum { K(GAIN), K(GAIN_BIAS), K(ANY) } gains;
   bool layer, residual, stream;
-} K(strip_form);
+} K(common_form);
 
-INLINE VEC K(apply_gain)(const K(strip) * s, VEC h, int64_t j, int n, K(strip_form) form) {
+INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
   if (form.gains == K(GAIN)) return V(mul)(h, K(load_gain)(s->gain, j, n));
   if (form.gains == K(GAIN_BIAS) || (s->gain && s->bias))
     return V(fma)(h, K(load_gain)(s->gain, j, n), K(load_gain)(s->bias, j, n));
@@ -25,70 +25,70 @@ INLINE VEC K(apply_gain)(const K(strip) * s, VEC h, int64_t j, int n, K(strip_fo
   return s->bias ? V(add)(h, K(load_gain)(s->bias, j, n)) : h;
 }
 
-INLINE void K(strip_vector)(const K(strip) * s, VEC r, VEC mean, int64_t j, int n, K(strip_form) form) {
+INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
   VEC v = K(load_source)(&s->src, j, n, form.residual, false);
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
   K(put_clean)(s->y, j, n, K(apply_gain)(s, V(mul)(v, r), j, n, form), form.stream);
 }
 
-INLINE void K(strip_loop)(const K(strip) * given, REAL r_, REAL mean_, K(strip_form) form) {
-  K(strip) s = *given; /* a copy that no store can change: its members stay in registers */
+INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_, K(common_form) form) {
+  K(common_segment) s = *given; /* a copy that no store can change: its members stay in registers */
   s.src.x_is_f32 = false;
   VEC r = V(set)(r_), mean = V(set)(mean_);
   int64_t j = 0, width = s.width;
-  for (; j + K(BLOCK) <= width; j += K(BLOCK)) {
+  for (; j + K(QUAD) <= width; j += K(QUAD)) {
     if (s.ahead)
-      for (int64_t line = 0; line < K(BLOCK) * T_SIZE; line += 64)
+      for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64)
         vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
-    K(strip_vector)(&s, r, mean, j, LANES, form);
-    K(strip_vector)(&s, r, mean, j + LANES, LANES, form);
-    K(strip_vector)(&s, r, mean, j + 2 * LANES, LANES, form);
-    K(strip_vector)(&s, r, mean, j + 3 * LANES, LANES, form);
+    K(common_vector)(&s, r, mean, j, LANES, form);
+    K(common_vector)(&s, r, mean, j + LANES, LANES, form);
+    K(common_vector)(&s, r, mean, j + 2 * LANES, LANES, form);
+    K(common_vector)(&s, r, mean, j + 3 * LANES, LANES, form);
   }
   for (; j + LANES <= width; j += LANES)
-    K(strip_vector)(&s, r, mean, j, LANES, form);
-  if (j < width) K(strip_vector)(&s, r, mean, j, (int)(width - j), form);
+    K(common_vector)(&s, r, mean, j, LANES, form);
+  if (j < width) K(common_vector)(&s, r, mean, j, (int)(width - j), form);
 }
 
-NOINLINE void K(strip_rms)(const K(strip) * s, REAL r) {
-  K(strip_loop)(s, r, 0, (K(strip_form)){.gains = K(GAIN)});
+NOINLINE void K(common_rms)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){.gains = K(GAIN)});
 }
 
-NOINLINE void K(strip_rms_stream)(const K(strip) * s, REAL r) {
-  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN), .stream = true});
+NOINLINE void K(common_rms_stream)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = true});
 }
 
-NOINLINE void K(strip_layer)(const K(strip) * s, REAL r, REAL mean) {
-  K(strip_loop)(s, r, mean, (K(strip_form)){K(GAIN_BIAS), .layer = true});
+NOINLINE void K(common_layer)(const K(common_segment) * s, REAL r, REAL mean) {
+  K(common_loop)(s, r, mean, (K(common_form)){K(GAIN_BIAS), .layer = true});
 }
 
-NOINLINE void K(strip_layer_stream)(const K(strip) * s, REAL r, REAL mean) {
-  K(strip_loop)(s, r, mean, (K(strip_form)){K(GAIN_BIAS), .layer = true, .stream = true});
+NOINLINE void K(common_layer_stream)(const K(common_segment) * s, REAL r, REAL mean) {
+  K(common_loop)(s, r, mean, (K(common_form)){K(GAIN_BIAS), .layer = true, .stream = true});
 }
 
-NOINLINE void K(strip_residual)(const K(strip) * s, REAL r) {
-  K(strip_loop)(s, r, 0, (K(strip_form)){K(GAIN), .residual = true, .stream = s->stream_y});
+NOINLINE void K(common_residual)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .residual = true, .stream = s->stream_y});
 }
 
-NOINLINE void K(strip_any)(const K(strip) * s, REAL r, REAL mean, bool layer) {
-  K(strip_loop)
-  (s, r, mean, (K(strip_form)){K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y});
+NOINLINE void K(common_any)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(common_form) form = {K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y};
+  K(common_loop)(s, r, mean, form);
 }
 
-INLINE void K(write_strip)(const K(strip) * s, K(statistic) st, bool layer) {
+INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool layer) {
   if (!s->gain || (s->bias != NULL) != layer || (layer && s->src.residual))
-    K(strip_any)(s, st.r, st.mean, layer);
+    K(common_any)(s, st.r, st.mean, layer);
   else if (s->src.residual)
-    K(strip_residual)(s, st.r);
+    K(common_residual)(s, st.r);
   else if (layer && s->stream_y)
-    K(strip_layer_stream)(s, st.r, st.mean);
+    K(common_layer_stream)(s, st.r, st.mean);
   else if (layer)
-    K(strip_layer)(s, st.r, st.mean);
+    K(common_layer)(s, st.r, st.mean);
   else if (s->stream_y)
-    K(strip_rms_stream)(s, st.r);
+    K(common_rms_stream)(s, st.r);
   else
-    K(strip_rms)(s, st.r);
+    K(common_rms)(s, st.r);
 }
 
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
@@ -98,10 +98,10 @@ INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at
   return src;
 }
 
-INLINE K(strip) K(open_strip)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
+INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
   int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
-  K(strip) s = {K(open_source)(job, at), gains->gain, gains->bias, NULL, NULL, lay->width, 0, false, false};
+  K(common_segment) s = {K(open_source)(job, at), gains->gain, gains->bias, NULL, NULL, lay->width, 0, false, false};
   if (s.gain) s.gain += gain_at;
   if (s.bias) s.bias += gain_at;
   s.y = rms_segment(&job->y, at, lay, T_SIZE);

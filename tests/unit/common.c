@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The short check of plain calls takes nothing that the full check would refuse, and makes the same job of it. This
+ * The short check of common calls takes nothing that the full check would refuse, and makes the same job of it. This
  * test looks inside the library: from outside the two cannot be told apart, and that is the point. */
 #include "../../src/core/check.h"
 #include "harness.h"
@@ -11,7 +11,7 @@ enum { COLS = 40, ROWS = 6 };
 
 static double x[COLS * ROWS + 8], y[COLS * ROWS + 8], weight[COLS * 2];
 
-/* Mostly what a plain call has, sometimes something else. */
+/* Mostly what a common call has, sometimes something else. */
 static int64_t pick(t_rng *rng, int64_t usual, const int64_t *others, size_t count) {
   if (t_random_below(rng, 8) != 0) return usual;
   return others[t_random_below(rng, (int64_t)count)];
@@ -62,14 +62,14 @@ static rms_forward_args draw_args(t_rng *rng, int64_t cols) {
   return args;
 }
 
-static void same_rows(rms_rows plain, rms_rows full, int64_t outer, int64_t inner) {
-  T_CHECK(plain.data == full.data);
-  if (outer > 1) T_EQ_INT(full.outer, plain.outer);
-  if (inner > 1) T_EQ_INT(full.inner, plain.inner);
+static void same_rows(rms_rows common, rms_rows full, int64_t outer, int64_t inner) {
+  T_CHECK(common.data == full.data);
+  if (outer > 1) T_EQ_INT(full.outer, common.outer);
+  if (inner > 1) T_EQ_INT(full.inner, common.inner);
 }
 
-static void same_job(const rms_forward_job *plain, const rms_forward_job *full, int64_t outer) {
-  const rms_layout *p = &plain->lay, *f = &full->lay;
+static void same_job(const rms_forward_job *common, const rms_forward_job *full, int64_t outer) {
+  const rms_layout *p = &common->lay, *f = &full->lay;
   T_EQ_INT(f->inner, p->inner);
   T_EQ_INT(f->groups, p->groups);
   T_EQ_INT(f->width, p->width);
@@ -84,33 +84,33 @@ static void same_job(const rms_forward_job *plain, const rms_forward_job *full, 
   T_EQ_INT(f->weight_inner, p->weight_inner);
   T_EQ_INT(f->per_inner, p->per_inner);
   if (p->weight) T_EQ_INT(f->weight_is_f32, p->weight_is_f32);
-  same_rows(plain->x, full->x, outer, p->inner);
-  same_rows(plain->y, full->y, outer, p->inner);
+  same_rows(common->x, full->x, outer, p->inner);
+  same_rows(common->y, full->y, outer, p->inner);
   T_CHECK(!full->residual.data && !full->residual_out.data && !full->bias && !full->rstd && !full->mean);
-  T_CHECK(!plain->residual.data && !plain->residual_out.data && !plain->bias && !plain->rstd && !plain->mean);
+  T_CHECK(!common->residual.data && !common->residual_out.data && !common->bias && !common->rstd && !common->mean);
 }
 
-static void plain_within_full(void) {
+static void common_within_full(void) {
   int64_t taken = 0;
   t_rng rng = {t_seed()};
   for (int64_t i = 0; i < t_effort(300000) && t_failures() < 10; i++) {
     rms_spec spec = draw_spec(&rng);
     rms_forward_args args = draw_args(&rng, spec.cols);
-    rms_forward_job plain, full;
-    int64_t segments, bytes = rms_check_plain_forward(&spec, &args);
+    rms_forward_job common, full;
+    int64_t segments, bytes = rms_check_common_forward(&spec, &args);
     if (bytes == 0) continue;
     taken++;
     t_context("draw %lld", (long long)i);
     if (!T_EQ_STATUS(RMS_OK, rms_check_forward(&spec, &args, 0, NULL, NULL, &full, &segments))) continue;
-    rms_fill_plain_forward(&spec, &args, &plain);
+    rms_fill_common_forward(&spec, &args, &common);
     T_EQ_INT(args.outer, segments);
     T_EQ_INT(args.outer * spec.cols * (int64_t)rms_dtype_size((rms_dtype)args.x.dtype), bytes);
-    same_job(&plain, &full, args.outer);
+    same_job(&common, &full, args.outer);
   }
   T_CHECK(taken > 100);
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"plain_within_full", plain_within_full}};
+  static const t_case cases[] = {{"common_within_full", common_within_full}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

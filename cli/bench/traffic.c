@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#include "traffic.h"
+
+static double bytes_of(const verify_tensor *t) {
+  return (double)t->outer * (double)t->inner * (double)t->cols * (double)rms_dtype_size(t->dtype);
+}
+
+static void add_read(traffic *t, const verify_case *c, verify_role role) {
+  t->reads[t->read_count++] = role;
+  t->bytes += bytes_of(&c->tensor[role]);
+}
+
+static void add_write(traffic *t, const verify_case *c, verify_role role) {
+  t->writes[t->write_count++] = role;
+  t->bytes += bytes_of(&c->tensor[role]);
+}
+
+traffic traffic_of(const verify_case *c) {
+  static const verify_role inputs[] = {VERIFY_DY, VERIFY_X, VERIFY_RESIDUAL, VERIFY_DRESIDUAL};
+  static const verify_role outputs[] = {VERIFY_Y, VERIFY_SUM, VERIFY_DX, VERIFY_DS};
+  traffic t = {.read_count = 0};
+  for (int i = 0; i < 4; i++)
+    if (verify_case_has(c, inputs[i])) add_read(&t, c, inputs[i]);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DX) add_read(&t, c, VERIFY_DX);
+  for (int i = 0; i < 4; i++)
+    if (verify_case_has(c, outputs[i])) add_write(&t, c, outputs[i]);
+  return t;
+}

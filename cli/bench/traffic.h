@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a problem must read and write: its tensors of rows. The copies that stand beside a timing move the same. */
+#ifndef RMSNORM_BENCH_TRAFFIC_H
+#define RMSNORM_BENCH_TRAFFIC_H
+
+#include "../../verify/case.h"
+
+enum { TRAFFIC_MAX = 4 };
+
+typedef struct traffic {
+  verify_role reads[TRAFFIC_MAX], writes[TRAFFIC_MAX];
+  int read_count, write_count;
+  double bytes; /* gaps between rows, weights and statistics left out */
+} traffic;
+
+traffic traffic_of(const verify_case *c);
+
+#endif
