@@ -18,7 +18,7 @@ enum class Role { WARP, BLOCK, CLUSTER, GENERAL };
 
 /* Threads of blocks. Of the backward block kernel: at most, and of one whose row has a block, or a part of it, for
  * itself. Of the general kernels: those of a row, and of a block of columns. */
-enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 };
+enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 }; /* as in forward_table */
 enum { WARP_BACKWARD_THREADS = 384, BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
 enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
 
@@ -54,8 +54,10 @@ constexpr unsigned forms_with(int bits) {
     if ((form & bits) == bits) set |= 1u << form;
   return set;
 }
-constexpr unsigned EVERY = (1u << FORMS) - 1, WITH_OPTIONS = forms_with(FORM_OPTIONS),
-                   WITH_RESIDUAL = forms_with(FORM_RESIDUAL), LAYER_ALONE = 1u << FORM_LAYER;
+constexpr unsigned EVERY = (1u << FORMS) - 1, NO_OPTIONS = EVERY & ~forms_with(FORM_OPTIONS),
+                   BARE = NO_OPTIONS & ~forms_with(FORM_RESIDUAL),
+                   OPTIONS_ALONE = forms_with(FORM_OPTIONS) & ~forms_with(FORM_RESIDUAL),
+                   LAYER_ALONE = 1u << FORM_LAYER, OTHERS = EVERY & ~LAYER_ALONE;
 
 /* What a line of the table needs beside the width: few rows; clusters, or none of them. */
 enum class When { ALWAYS, FEW_ROWS, CLUSTERS, NO_CLUSTERS };
@@ -74,23 +76,29 @@ struct ForwardLine {
 /* The first line that fits is taken. LayerNorm waits twice for all threads of a row, so it has fewer of them with eight
  * vectors each. With options a short row takes a block sooner, a wide one a cluster. Two rows of eight vectors (x and
  * the residual) do not fit the registers. */
+/* clang-format off */
 constexpr ForwardLine forward_table[] = {
-    {Role::WARP, 32, 1, 4, WARP_FORWARD_THREADS, false, EVERY, When::ALWAYS},
-    {Role::WARP, 64, 2, 2, WARP_FORWARD_THREADS, false, EVERY, When::ALWAYS},
-    {Role::WARP, 128, 4, 1, WARP_FORWARD_THREADS, false, EVERY & ~WITH_OPTIONS, When::ALWAYS},
-    {Role::BLOCK, 1024, 4, 1, 256, true, EVERY, When::FEW_ROWS},
-    {Role::BLOCK, 512, 4, 1, 256, false, LAYER_ALONE, When::ALWAYS},
-    {Role::BLOCK, 1024, 8, 1, 128, false, LAYER_ALONE, When::ALWAYS},
-    {Role::BLOCK, 2048, 8, 1, 256, false, LAYER_ALONE, When::ALWAYS},
-    {Role::BLOCK, 1024, 4, 1, 256, false, EVERY & ~LAYER_ALONE, When::ALWAYS},
-    {Role::BLOCK, 2048, 4, 1, 512, false, EVERY & ~LAYER_ALONE, When::ALWAYS},
-    {Role::BLOCK, 4096, 8, 1, 512, false, EVERY & ~WITH_OPTIONS & ~WITH_RESIDUAL, When::ALWAYS},
-    {Role::BLOCK, 4096, 8, 1, 512, false, WITH_OPTIONS & ~WITH_RESIDUAL, When::NO_CLUSTERS},
-    {Role::BLOCK, 8192, 8, 1, 1024, false, EVERY & ~WITH_OPTIONS & ~WITH_RESIDUAL, When::ALWAYS},
-    {Role::CLUSTER, 16384, 8, 1, CLUSTER_FORWARD_THREADS, false, LAYER_ALONE, When::CLUSTERS},
-    {Role::CLUSTER, 16384, 4, 1, CLUSTER_FORWARD_THREADS, false, EVERY & ~LAYER_ALONE, When::CLUSTERS},
+    /* role           vectors per thread rows threads early  forms          when */
+    {  Role::WARP,    32,     1,         4,   128,    false, EVERY,         When::ALWAYS},
+    {  Role::WARP,    64,     2,         2,   128,    false, EVERY,         When::ALWAYS},
+    {  Role::WARP,    128,    4,         1,   128,    false, NO_OPTIONS,    When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    true,  EVERY,         When::FEW_ROWS},
+    {  Role::BLOCK,   512,    4,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   1024,   8,         1,   128,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   2048,   8,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    false, OTHERS,        When::ALWAYS},
+    {  Role::BLOCK,   2048,   4,         1,   512,    false, OTHERS,        When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, BARE,          When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, OPTIONS_ALONE, When::NO_CLUSTERS},
+    {  Role::BLOCK,   8192,   8,         1,   1024,   false, BARE,          When::ALWAYS},
+    {  Role::CLUSTER, 16384,  8,         1,   512,    false, LAYER_ALONE,   When::CLUSTERS},
+    {  Role::CLUSTER, 16384,  4,         1,   512,    false, OTHERS,        When::CLUSTERS},
 };
+/* clang-format on */
 constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];
+static_assert(forward_table[0].threads == WARP_FORWARD_THREADS &&
+                  forward_table[forward_lines - 1].threads == CLUSTER_FORWARD_THREADS,
+              "the threads that these kernels are compiled for");
 
 struct ForwardPlan {
   Role role;
