@@ -321,10 +321,10 @@ RMS_API const char *rms_isa_active(void);     /* the one in use; NULL if RMSNORM
 RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automatic choice            */
 
 /* Calls whose tensors take more bytes than this use non-temporal stores, which bypass the caches. For data larger than the
- * last-level cache that saves a third of the memory traffic; for smaller data it is slower. The default is the size of the
- * last-level cache, at most 32 MB, or the value of the environment variable RMSNORM_STREAM_BYTES: decimal digits only,
- * anything else makes every operation return RMS_E_ENVIRONMENT until a number is set. 0: always, INT64_MAX: never. The
- * bits do not change. */
+ * caches that saves a third of the memory traffic; for smaller data it is slower. The default is half of the L3 cache or,
+ * where the L3 is that of a whole socket (over 100 MB), the L2 cache; a call on several threads counts the L2 of each. The
+ * environment variable RMSNORM_STREAM_BYTES sets it too: decimal digits only, anything else makes every operation return
+ * RMS_E_ENVIRONMENT until a number is set. 0: always, INT64_MAX: never. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
 
