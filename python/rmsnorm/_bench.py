@@ -117,19 +117,29 @@ def machine() -> str:
     return ", ".join(parts)
 
 
-def bench(full: bool = False, seconds: float = 0.5) -> None:
-    """Prints a Markdown table: microseconds, and in brackets how many times as long as rms_norm."""
+def _lines(device: str, full: bool, seconds: float) -> tuple[str, Iterator[tuple[str, dict[str, float]]]]:
+    """The machine in words, and the lines of the table."""
+    if device == "cuda":
+        from . import _bench_cuda
+
+        return _bench_cuda.machine(), _bench_cuda.lines(full, seconds)
     shapes = FULL if full else SHORT
     try:
         import torch  # noqa: F401
 
-        lines = _torch_lines(shapes, seconds)
+        from . import torch as _ours  # noqa: F401
     except ImportError:
-        lines = _numpy_lines(shapes, seconds)
+        return machine(), _numpy_lines(shapes, seconds)
+    return machine(), _torch_lines(shapes, seconds)
+
+
+def bench(full: bool = False, seconds: float = 0.5, device: str = "cpu") -> None:
+    """Prints a Markdown table: microseconds, and in brackets how many times as long as rms_norm."""
+    where, lines = _lines(device, full, seconds)
     first = True
     for what, times in lines:
         if first:
-            print(f"{machine()}\n\n| microseconds | " + " | ".join(times) + " |")
+            print(f"{where}\n\n| microseconds | " + " | ".join(times) + " |")
             print("|---|" + "--:|" * len(times))
             first = False
         own = times["rms_norm"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Gradients: autograd Functions around the operators, in the two styles that torch knows.
+"""Gradients: autograd Functions around the operators, in the styles that torch knows.
 
 Norm and AddNorm have the context in forward and take the options as one tuple, without those at its end that have their
-defaults, which is quicker in eager mode: every argument costs. TracedNorm and TracedAddNorm have setup_context, which functorch (vmap, torch.func) needs, and plain arguments, which
-Dynamo likes.
+defaults, which is quicker in eager mode: every argument costs. TracedNorm and TracedAddNorm have setup_context and plain
+arguments, for Dynamo. ForwardNorm and ForwardAddNorm add what Dynamo refuses: derivatives in forward mode, for functorch (vmap,
+torch.func) and torch.autograd.forward_ad.
 """
 from __future__ import annotations
 
@@ -26,38 +27,80 @@ def _bias_flags(bias):
     return (BIAS_F32 if bias.dtype is torch.float32 else 0) | (BIAS_PER_HEAD if bias.dim() == 2 else 0)
 
 
-def differentiable_backward(dy, x, dsum, weight, options):
-    """The gradients in plain torch operations, for second derivatives: dx, dweight, dbias over all rows, in x's arithmetic."""
-    eps, weight_offset, partial, groups, mode = (*options, *DEFAULTS[len(options) - 1 :])
+def _grouped(x, options):
+    """x in the wide type, as (leading dimensions, groups, width)."""
+    groups = options[3] if options[3] > 1 else 1
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    groups = groups if groups > 1 else 1
-    shape = (*x.shape[:-1], groups, x.shape[-1] // groups)
-    a, d = x.to(wide).reshape(shape), dy.to(wide)
+    return x.to(wide).reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+
+
+def _members(t, options):
+    """The elements of each group that enter the statistic."""
+    partial, indices = options[2], options[5]
+    if indices is not None:
+        return t.index_select(-1, indices)
+    return t[..., :partial] if partial else t
+
+
+def _scattered(t, width, options):
+    """The inverse: those elements in their places, and zeros."""
+    indices = options[5]
+    if indices is not None:
+        return torch.zeros(*t.shape[:-1], width, dtype=t.dtype, device=t.device).index_copy(-1, indices, t)
+    return torch.nn.functional.pad(t, (0, width - t.shape[-1]))
+
+
+def _statistic(x, options):
+    """e, the elements less their mean in LayerNorm; r; and c with dr = -c * k * mean(e * de) over the statistic's elements."""
+    eps, mode = options[0], options[4]
+    a = _grouped(x, options)
     e = a - a.mean(-1, keepdim=True) if mode & LAYER else a
-    k = partial or shape[-1]
-    s = e[..., :k].square().mean(-1, keepdim=True)
+    members = _members(e, options)
+    k, s = members.shape[-1], members.square().mean(-1, keepdim=True)
     if mode & EPS_OUTSIDE:
         root = s.sqrt()
         r = 1 / (root + eps)
-        c = r * r / (k * root)
-    else:
-        r = (s + eps).rsqrt()
-        c = r * r * r / k
-    h = (e * r).reshape(x.shape)
-    if mode & BEFORE_WEIGHT:
-        h = h.to(dy.dtype).to(wide)
-    u = d if weight is None else d * (weight.to(wide) + weight_offset)
-    if mode & BEFORE_WEIGHT:
-        u = u.to(dy.dtype).to(wide)
-    u = u.reshape(shape)
-    along = e * ((u * e).sum(-1, keepdim=True) * c)
-    if k < shape[-1]:
-        along = torch.nn.functional.pad(along[..., :k], (0, shape[-1] - k))
-    dx = u * r - along
-    if mode & LAYER:
+        return e, r, r * r / (k * root)
+    r = (s + eps).rsqrt()
+    return e, r, r * r * r / k
+
+
+def _rounded(t, dtype, options):
+    return t.to(dtype).to(t.dtype) if options[4] & BEFORE_WEIGHT else t
+
+
+def differentiable_backward(dy, x, dsum, weight, options):
+    """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row."""
+    options = (*options, *DEFAULTS[len(options) - 1 :])
+    e, r, c = _statistic(x, options)
+    d = dy.to(e.dtype)
+    h = _rounded((e * r).reshape(x.shape), dy.dtype, options)
+    u = d if weight is None else d * (weight.to(e.dtype) + options[1])
+    u = _rounded(u, dy.dtype, options).reshape(e.shape)
+    along = _members(e, options) * ((u * e).sum(-1, keepdim=True) * c)
+    dx = u * r - _scattered(along, e.shape[-1], options)
+    if options[4] & LAYER:
         dx = dx - dx.mean(-1, keepdim=True)
     dx = dx.reshape(x.shape)
-    return dx if dsum is None else dx + dsum.to(wide), d * h, d
+    return dx if dsum is None else dx + dsum.to(e.dtype), d * h, d
+
+
+def tangent(x, dx, weight, dweight, dbias, dtype, options):
+    """The derivative of the norm along (dx, dweight, dbias), each of which may be None, in plain torch operations."""
+    e, r, c = _statistic(x, options)
+    dy = torch.zeros_like(x, dtype=e.dtype)
+    g = None if weight is None else weight.to(e.dtype) + options[1]
+    if dx is not None:
+        de = _grouped(dx, options)
+        de = de - de.mean(-1, keepdim=True) if options[4] & LAYER else de
+        dr = -c * (_members(e, options) * _members(de, options)).sum(-1, keepdim=True)
+        dh = (de * r + e * dr).reshape(x.shape)
+        dy = dy + (dh if g is None else dh * g)
+    if dweight is not None:
+        dy = dy + (e * r).reshape(x.shape) * dweight.to(e.dtype)
+    if dbias is not None:
+        dy = dy + dbias.to(e.dtype)
+    return dy.to(dtype)
 
 
 def _sum_to(t, heads, dtype):
@@ -146,12 +189,33 @@ class AddNorm(torch.autograd.Function):
         return *_add_norm_gradients(ctx, dy, dsum), None
 
 
+# Function.apply without its part in Python, which takes 4 microseconds to find out whether functorch is active.
+_norm_apply = super(torch.autograd.Function, Norm).apply
+_add_norm_apply = super(torch.autograd.Function, AddNorm).apply
+_unwrap_if_dead = torch._C._functorch.unwrap_if_dead
+
+
+def _alive(tensor):
+    """Not one that a functorch transform has left behind."""
+    return None if tensor is None else _unwrap_if_dead(tensor)
+
+
+def norm(x, weight, bias, options):
+    """Norm.apply where functorch is not active."""
+    return _norm_apply(_unwrap_if_dead(x), _alive(weight), _alive(bias), options)
+
+
+def add_norm(x, residual, weight, bias, options):
+    """AddNorm.apply where functorch is not active."""
+    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), _alive(weight), _alive(bias), options)
+
+
 class TracedNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias, eps, weight_offset, partial, groups, mode):
-        return _norm_stats(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    def forward(x, weight, bias, eps, weight_offset, partial, groups, mode, indices):
+        return _norm_stats(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -162,15 +226,15 @@ class TracedNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy, _):
-        return *_norm_gradients(ctx, dy, _norm_backward), None, None, None, None, None
+        return *_norm_gradients(ctx, dy, _norm_backward), None, None, None, None, None, None
 
 
 class TracedAddNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, residual, weight, bias, eps, weight_offset, partial, groups, mode):
-        return _add_norm_stats(x, residual, weight, bias, eps, weight_offset, partial, groups, mode)
+    def forward(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, indices):
+        return _add_norm_stats(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, indices)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -181,4 +245,31 @@ class TracedAddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy, dsum, _):
-        return *_add_norm_gradients(ctx, dy, dsum), None, None, None, None, None
+        return *_add_norm_gradients(ctx, dy, dsum), None, None, None, None, None, None
+
+
+class ForwardNorm(TracedNorm):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        TracedNorm.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[0], inputs[1], output[1])
+
+    @staticmethod
+    def jvp(ctx, dx, dweight, dbias, *options):
+        x, weight, _ = ctx.saved_tensors
+        return tangent(x, dx, weight, dweight, dbias, x.dtype, ctx.options), None
+
+
+class ForwardAddNorm(TracedAddNorm):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        TracedAddNorm.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(output[1], inputs[2], output[2])
+
+    @staticmethod
+    def jvp(ctx, dx, dresidual, dweight, dbias, *options):
+        total, weight, _ = ctx.saved_tensors
+        dsum = torch.zeros_like(total)
+        for part in (dx, dresidual):
+            dsum = dsum if part is None else dsum + part.to(total.dtype)
+        return tangent(total, dsum, weight, dweight, dbias, ctx.dtype, ctx.options), dsum, None

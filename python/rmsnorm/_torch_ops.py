@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The operators of torch's dispatcher: schemas, fake kernels, batching rules, and how the CPU kernels are registered.
+"""The operators of torch's dispatcher: schemas, fake kernels, batching rules, and how the kernels are registered.
 
 The kernels are C++ functions of ``_core`` that reach torch through its stable C interface. Where that cannot be used (a torch
-before 2.9, another loader, a kernel that fails its self-test) Python kernels with the same results take their place.
-``KERNELS`` says which ones run.
+before 2.9, another loader, a kernel that fails its self-test) Python kernels with the same results take their place on the CPU.
+``KERNELS`` says which ones run. On CUDA the same C++ functions call librmsnorm_cuda; ``CUDA_KERNELS`` says whether it was found.
 
 Operators have underscores: they know no autograd. ``stats`` is one tensor of shape (1 or 2, leading dimensions, groups):
 r and, for LayerNorm, the mean; its strides follow x's order of rows.
@@ -16,11 +16,12 @@ import warnings
 import torch
 
 from . import _core
+from ._cuda import cuda_library
 from ._options import LAYER
 
 WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL = 1, 2, 4, 8, 16, 32
 
-_OPTIONS = "float eps, float weight_offset=0., int partial=0, int groups=1, int mode=0"
+_OPTIONS = "float eps, float weight_offset=0., int partial=0, int groups=1, int mode=0, Tensor? indices=None"
 _SCHEMAS = {
     "_norm": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
     "_norm_stats": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
@@ -31,7 +32,7 @@ _SCHEMAS = {
     "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 }
-DEFAULTS = (0.0, 0, 1, 0)  # of the options behind eps
+DEFAULTS = (0.0, 0, 1, 0, None)  # of the options behind eps
 _DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
 
 library = torch.library.Library("rmsnorm", "DEF")
@@ -74,28 +75,25 @@ def _check_weight(x, weight, name):
         raise RuntimeError(f"rmsnorm: {name} must have the shape (n,) or (heads, n)")
 
 
-def _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode):
+def _fake_norm(x, weight, bias, *options):
     _check_weight(x, weight, "weight")
     _check_weight(x, bias, "bias")
     return torch.empty_like(x)
 
 
-def _fake_norm_stats(x, weight, bias, eps, weight_offset, partial, groups, mode):
-    y = _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode)
-    return y, _empty_stats(x, groups, mode)
+def _fake_norm_stats(x, weight, bias, *options):
+    return _fake_norm(x, weight, bias, *options), _empty_stats(x, *options[3:5])
 
 
-def _fake_add_norm(x, residual, weight, bias, eps, weight_offset, partial, groups, mode):
-    y = _fake_norm(x, weight, bias, eps, weight_offset, partial, groups, mode)
-    return y, torch.empty_like(x, dtype=residual.dtype)
+def _fake_add_norm(x, residual, weight, bias, *options):
+    return _fake_norm(x, weight, bias, *options), torch.empty_like(x, dtype=residual.dtype)
 
 
-def _fake_add_norm_stats(x, residual, weight, bias, eps, weight_offset, partial, groups, mode):
-    y, total = _fake_add_norm(x, residual, weight, bias, eps, weight_offset, partial, groups, mode)
-    return y, total, _empty_stats(x, groups, mode)
+def _fake_add_norm_stats(x, residual, weight, bias, *options):
+    return *_fake_add_norm(x, residual, weight, bias, *options), _empty_stats(x, *options[3:5])
 
 
-def _fake_norm_backward(dy, x, weight, stats, wanted, eps, weight_offset, partial, groups, mode):
+def _fake_norm_backward(dy, x, weight, stats, wanted, *options):
     """A gradient that is not wanted is a tensor without elements."""
     heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
     shape = x.shape[-2:] if heads else x.shape[-1:]
@@ -199,8 +197,9 @@ def _statistics(stats):
 
 
 def _run(function, *arguments):
+    *arguments, indices = arguments
     try:
-        function(*arguments, None, -torch.get_num_threads())
+        function(*arguments, None if indices is None else indices.tolist(), -torch.get_num_threads())
     except (TypeError, ValueError) as error:
         raise RuntimeError(f"rmsnorm: {error}") from None
 
@@ -218,7 +217,7 @@ def _python_norm(x, weight, bias, *options):
 
 
 def _python_norm_stats(x, weight, bias, *options):
-    y, stats = torch.empty_like(x), _empty_stats(x, options[3], options[4])
+    y, stats = torch.empty_like(x), _empty_stats(x, *options[3:5])
     _python_forward(x, None, weight, bias, y, None, stats, options)
     return y, stats
 
@@ -230,7 +229,7 @@ def _python_add_norm(x, residual, weight, bias, *options):
 
 
 def _python_add_norm_stats(x, residual, weight, bias, *options):
-    y, total, stats = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype), _empty_stats(x, *options[3:])
+    y, total, stats = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype), _empty_stats(x, *options[3:5])
     _python_forward(x, residual, weight, bias, y, total, stats, options)
     return y, total, stats
 
@@ -286,7 +285,7 @@ def _use_openmp() -> None:
 def _try_all(kernels: dict, mode: int) -> list[torch.Tensor]:
     x = torch.arange(-6.0, 6.0).reshape(2, 6) / 7
     w, dy = torch.linspace(0.5, 1.5, 6), torch.linspace(-1, 1, 12).reshape(2, 6)
-    options, wanted = (1e-5, 0.0, 0, 1, mode), WANT_DX | WANT_DWEIGHT | WANT_DBIAS
+    options, wanted = (1e-5, 0.0, 0, 1, mode, None), WANT_DX | WANT_DWEIGHT | WANT_DBIAS
     y, stats = kernels["_norm_stats"](x, w, w, *options)
     return [
         y,
@@ -308,12 +307,16 @@ def _self_test() -> None:
                 raise RuntimeError("a kernel gave a wrong result")
 
 
-def _register_kernels() -> str:
-    """Which kernels run: "c++" or "python"."""
-    reason = "RMSNORM_TORCH_KERNELS asks for it"
+def _choice() -> str:
     wanted = os.environ.get("RMSNORM_TORCH_KERNELS", "auto")
     if wanted not in ("auto", "c++", "python"):
         raise RuntimeError(f"RMSNORM_TORCH_KERNELS is {wanted!r}; it must be auto, c++ or python")
+    return wanted
+
+
+def _register_kernels() -> str:
+    """Which kernels run on the CPU: "c++" or "python"."""
+    wanted = _choice()
     if wanted != "python":
         paths = _loaded("libtorch_cpu")
         missing = _core.register_torch(paths[0]) if len(paths) == 1 else "one libtorch_cpu"
@@ -333,6 +336,39 @@ def _register_kernels() -> str:
     return "python"
 
 
+def _missing_cuda() -> str | None:
+    """Registers the kernels for CUDA tensors, or says what they lack. No CUDA context is made."""
+    paths = _loaded("libtorch_cuda.so")
+    if torch.version.cuda is None or len(paths) != 1:
+        return "this torch is not built for CUDA"
+    if KERNELS != "c++":
+        return "the kernels in Python serve the CPU alone"
+    found = cuda_library()
+    if found is None:
+        return "librmsnorm_cuda was not found: install the package rmsnorm-cuda"
+    missing = _core.register_torch_cuda(paths[0], found, "CUDA")
+    return None if missing is None else f"{found} or this torch cannot be used: {missing}"
+
+
+def _refuse_cuda(reason: str) -> None:
+    """Kernels that say why there are none."""
+
+    def refuse(*arguments):
+        raise RuntimeError(f"rmsnorm: CUDA tensors cannot be served: {reason}")
+
+    for name in _SCHEMAS:
+        library.impl(name, refuse, "CUDA")
+
+
+def _register_cuda() -> str:
+    """ "c++", or "none: " and the reason."""
+    reason = _missing_cuda()
+    if reason is None:
+        return "c++"
+    _refuse_cuda(reason)
+    return f"none: {reason}"
+
+
 def _set_up() -> str:
     _define()
     for name, fake in _FAKES.items():
@@ -346,3 +382,4 @@ def _set_up() -> str:
 
 
 KERNELS: str = _set_up()
+CUDA_KERNELS: str = _register_cuda()

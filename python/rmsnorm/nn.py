@@ -19,10 +19,28 @@ __all__ = ["LayerNorm", "PartialRMSNorm", "RMSNorm"]
 
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
 _EPSILON_32 = torch.finfo(torch.float32).eps
+_DEVICES = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+
+
+def _widening_devices(function: str) -> tuple[str, ...]:
+    """The devices on which autocast runs torch's function in float32: it depends on the version."""
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    return tuple(device for device, key in _DEVICES.items() if known(f"aten::{function}", key))
+
+
+_WIDENED = {0: _widening_devices("rms_norm"), LAYER: _widening_devices("layer_norm")}
+
+
+def _as_autocast_does(x, kind):
+    if x.device.type in _WIDENED[kind] and torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
+        return x.float()
+    return x
 
 
 def _normalize(x, shape, weight, bias, eps, partial, mode):
     """Over the last len(shape) dimensions, which become one."""
+    if _WIDENED[mode]:
+        x = _as_autocast_does(x, mode)
     if eps is None:
         eps = _EPSILON.get(x.dtype, _EPSILON_32)
     if len(shape) == 1:

@@ -7,24 +7,30 @@
 tensor([[0.8485, 2.2627]])
 
 Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
-that two strides describe, as in q and k slices and (B, H, T, D) transposes, are read where they are; others are copied. The
-work runs on torch's own threads (``torch.set_num_threads``), and the bits do not depend on their number.
+that two strides describe, as in q and k slices and (B, H, T, D) transposes, are read where they are; others are copied. On the
+CPU the work runs on torch's own threads (``torch.set_num_threads``), and the bits do not depend on their number. CUDA tensors
+need the package rmsnorm-cuda; the work is queued on torch's current stream.
 """
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
+
 import torch
+from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from ._options import LAYER, mode_of, partial_of
-from ._torch_ops import KERNELS
+from ._torch_ops import CUDA_KERNELS, KERNELS
 
-__all__ = ["KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
+__all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
 
 _norm_operator = torch.ops.rmsnorm._norm.default
 _norm_builtin = _norm_operator._op  # what the operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo
 _add_norm_operator = torch.ops.rmsnorm._add_norm.default
 _is_grad_enabled = torch.is_grad_enabled
 _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+_index_tensors: dict = {}
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -33,40 +39,70 @@ def _another(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view_as(tensor)
 
 
-def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0):
-    if _is_grad_enabled():
-        functorch = _functorch_level() is not None
+def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, indices=None):
+    if _is_grad_enabled() or _forward_ad._current_level >= 0:
+        transformed = _functorch_level() is not None or _forward_ad._current_level >= 0
         if (
-            functorch
+            transformed
             or x.requires_grad
             or (weight is not None and weight.requires_grad)
             or (bias is not None and bias.requires_grad)
         ):
-            if functorch or _is_dynamo_compiling():
+            if transformed or _is_dynamo_compiling():
+                function = _autograd.TracedNorm if _is_dynamo_compiling() else _autograd.ForwardNorm
                 if bias is weight and bias is not None:
                     bias = _another(bias)
-                return _autograd.TracedNorm.apply(x, weight, bias, eps, weight_offset, partial, groups, mode)[0]
-            plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0
-            return _autograd.Norm.apply(x, weight, bias, (eps,) if plain else (eps, weight_offset, partial, groups, mode))
+                return function.apply(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)[0]
+            plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None
+            options = (eps,) if plain else (eps, weight_offset, partial, groups, mode, indices)
+            return _autograd.norm(x, weight, bias, options)
     if _is_dynamo_compiling():
-        return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode)
-    if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0:
+        return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
+    if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None:
         return _norm_builtin(x, weight, bias, eps)  # the schema's defaults: each argument costs 0.1 microseconds
-    return _norm_builtin(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    return _norm_builtin(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
 
 
 def _run_add(x, residual, weight, bias, *options):
-    if _is_grad_enabled():
-        functorch = _functorch_level() is not None
-        if functorch or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
-            if functorch or _is_dynamo_compiling():
+    if _is_grad_enabled() or _forward_ad._current_level >= 0:
+        transformed = _functorch_level() is not None or _forward_ad._current_level >= 0
+        if transformed or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
+            if transformed or _is_dynamo_compiling():
+                function = _autograd.TracedAddNorm if _is_dynamo_compiling() else _autograd.ForwardAddNorm
                 if residual is x:
                     residual = _another(x)
                 if bias is weight and bias is not None:
                     bias = _another(bias)
-                return _autograd.TracedAddNorm.apply(x, residual, weight, bias, *options)[:2]
-            return _autograd.AddNorm.apply(x, residual, weight, bias, options)
+                return function.apply(x, residual, weight, bias, *options)[:2]
+            return _autograd.add_norm(x, residual, weight, bias, options)
     return _add_norm_operator(x, residual, weight, bias, *options)
+
+
+def _statistic_of(x, partial, indices, groups) -> tuple[int, torch.Tensor | None]:
+    """What the operators take for partial and indices."""
+    if indices is None:
+        return 0 if partial is None else partial_of(partial, x.shape[-1], groups), None
+    if partial is not None:
+        raise ValueError("partial and indices exclude each other")
+    try:
+        elements = tuple(map(operator.index, indices))
+    except TypeError:
+        raise TypeError("indices must be a list of ints") from None
+    return 0, _index_tensor(elements, x.shape[-1] // max(groups, 1), x.device)
+
+
+def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) -> torch.Tensor:
+    """The list on the device. The CUDA library trusts it, so it is checked here; kept, so that a call need not send it again."""
+    if _is_dynamo_compiling():
+        return torch.tensor(indices, dtype=torch.int64, device=device)
+    key = (indices, width, device)
+    if key not in _index_tensors:
+        if not indices or not all(a < b for a, b in zip((-1, *indices), (*indices, width))):
+            raise ValueError(f"indices must ascend strictly and stay within 0..{width - 1}")
+        if len(_index_tensors) >= 256:
+            _index_tensors.clear()
+        _index_tensors[key] = torch.tensor(indices, dtype=torch.int64, device=device)
+    return _index_tensors[key]
 
 
 def rms_norm(
@@ -78,6 +114,7 @@ def rms_norm(
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
+    indices: Iterable[int] | None = None,
     groups: int = 1,
     eps_place: str = "inside",
 ) -> torch.Tensor:
@@ -93,8 +130,14 @@ def rms_norm(
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
-    partial = 0 if partial is None else partial_of(partial, x.shape[-1], groups)
-    return _run(x, weight, bias, eps, weight_offset, partial, groups, mode)
+    whole = partial is None and indices is None
+    if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
+        if _forward_ad._current_level < 0 and not _is_dynamo_compiling():
+            return _norm_builtin(x, weight, bias, eps)  # what _run would come to, 0.2 microseconds sooner
+    elements = None
+    if not whole:
+        partial, elements = _statistic_of(x, partial, indices, groups)
+    return _run(x, weight, bias, eps, weight_offset, partial or 0, groups, mode, elements)
 
 
 def layer_norm(
@@ -123,6 +166,7 @@ def add_rms_norm(
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
+    indices: Iterable[int] | None = None,
     groups: int = 1,
     eps_place: str = "inside",
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,8 +180,8 @@ def add_rms_norm(
     tensor([3., 4.])
     """
     mode = mode_of(rounding, eps_place)
-    partial = 0 if partial is None else partial_of(partial, x.shape[-1], groups)
-    return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode)
+    partial, elements = _statistic_of(x, partial, indices, groups)
+    return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, elements)
 
 
 def add_layer_norm(
@@ -154,4 +198,4 @@ def add_layer_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``."""
     mode = LAYER | mode_of(rounding, eps_place)
-    return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode)
+    return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode, None)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "call.h"
-#include "rows.h"
+#include "torch_sums.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +40,10 @@ static rms_status stage(pn_rows *rows, place *p) {
 }
 
 /* x is the first place and decides the order of the rows. */
-static rms_status place_rows(pn_rows *rows, place *places, int count, bool per_head) {
+static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *places, int count, bool per_head) {
   static char nothing[8]; /* arrays without elements may have no address, which would say that they are absent */
   rms_status status;
-  pn_rows_begin(rows, places[0].tensor, per_head);
+  pn_rows_begin(rows, memory, places[0].tensor, per_head);
   for (int i = 0; i < count; i++)
     places[i].staged = places[i].tensor && !pn_rows_fit(rows, places[i].tensor);
   pn_rows_end(rows, places[0].tensor);
@@ -72,8 +72,10 @@ static rms_status place_statistic(pn_rows *rows, const pn_tensor *t, bool output
 
 /* Dense in its own order: it has no rows of x. */
 static rms_status place_weight(pn_rows *rows, const pn_tensor *t, bool output, void **pointer, int32_t *dtype) {
-  pn_rows own = {0};
+  pn_rows own;
   if (!t) return RMS_OK;
+  own.memory = rows->memory;
+  own.count = own.staged_count = 0;
   if (t->ndim == 2) own.order[own.count++] = 0;
   *pointer = t->data;
   *dtype = t->dtype;
@@ -81,9 +83,8 @@ static rms_status place_weight(pn_rows *rows, const pn_tensor *t, bool output, v
   /* Outputs are allocated dense by the front ends. */
   if (output) return RMS_E_STRIDE;
   *pointer = pn_rows_stage(&own, t, false);
-  if (!*pointer) return RMS_E_MEMORY;
-  rows->staged[rows->staged_count++] = own.staged[0];
-  return RMS_OK;
+  if (own.staged_count) rows->staged[rows->staged_count++] = own.staged[0];
+  return *pointer ? RMS_OK : RMS_E_MEMORY;
 }
 
 static bool per_head(const pn_tensor *weight, const pn_tensor *bias) {
@@ -95,14 +96,15 @@ static bool no_heads(const rms_spec *spec, const pn_rows *rows) {
   return spec->weight_per_inner && rows->inner == 0;
 }
 
-static rms_status prepare_forward(const pn_forward *call, pn_rows *rows, rms_spec *spec, rms_forward_args *args) {
+static rms_status prepare_forward(const pn_forward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
+                                  rms_forward_args *args) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->residual, (rms_view *)&args->residual, false, false},
                     {call->y, &args->y, true, false},
                     {call->sum, &args->residual_out, true, false}};
   rms_status status;
   spec->weight_per_inner = per_head(call->weight, call->bias);
-  if ((status = place_rows(rows, places, 4, spec->weight_per_inner)) != RMS_OK) return status;
+  if ((status = place_rows(rows, memory, places, 4, spec->weight_per_inner)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
@@ -114,18 +116,40 @@ static rms_status prepare_forward(const pn_forward *call, pn_rows *rows, rms_spe
   return place_statistic(rows, call->mean, true, &args->mean);
 }
 
-rms_status pn_run_forward(const pn_forward *call, const rms_executor *executor) {
-  rms_spec spec = call->spec;
-  rms_forward_args args = {0};
-  pn_rows rows;
-  rms_status status = prepare_forward(call, &rows, &spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows))
-    status = rms_forward_sized(&spec, sizeof spec, &args, sizeof args, executor);
-  pn_rows_release(&rows, status == RMS_OK);
+/* After the call, or instead of it. */
+static rms_status finish(pn_rows *rows, rms_status status) {
+  const bool copied = pn_rows_release(rows, status == RMS_OK);
+  return status == RMS_OK && !copied ? RMS_E_MEMORY : status;
+}
+
+static rms_status run_torch_sums(const pn_backend *backend, const rms_spec *spec, const rms_forward_args *args) {
+  const pn_memory *memory = &backend->memory;
+  const int64_t rows = args->outer * args->inner;
+  pn_block block;
+  if (!backend->forward_torch_sums) return RMS_E_MODE;
+  if (rows == 0) return backend->forward(backend->context, spec, args);
+  if (!memory->allocate(memory->context, rows * (int64_t)sizeof(rms_stat), &block)) return RMS_E_MEMORY;
+  rms_status status = backend->forward_torch_sums(backend->context, spec, args, block.data);
+  memory->release(memory->context, &block);
   return status;
 }
 
-static rms_status prepare_backward(const pn_backward *call, pn_rows *rows, rms_spec *spec, rms_backward_args *args) {
+static rms_status run_forward(const pn_forward *call, const pn_backend *backend, const rms_spec *spec,
+                              const rms_forward_args *args) {
+  return call->torch_sums ? run_torch_sums(backend, spec, args) : backend->forward(backend->context, spec, args);
+}
+
+rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend) {
+  rms_spec spec = call->spec;
+  rms_forward_args args = {0};
+  pn_rows rows;
+  rms_status status = prepare_forward(call, &backend->memory, &rows, &spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_forward(call, backend, &spec, &args);
+  return finish(&rows, status);
+}
+
+static rms_status prepare_backward(const pn_backward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
+                                   rms_backward_args *args) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->dy, (rms_view *)&args->dy, false, false},
                     {call->dresidual, (rms_view *)&args->dresidual, false, false},
@@ -133,7 +157,7 @@ static rms_status prepare_backward(const pn_backward *call, pn_rows *rows, rms_s
                     {call->dresidual_out, &args->dresidual_out, true, false}};
   rms_status status;
   spec->weight_per_inner = per_head(call->weight, NULL) || per_head(call->dweight, call->dbias);
-  if ((status = place_rows(rows, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
+  if ((status = place_rows(rows, memory, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
@@ -146,26 +170,44 @@ static rms_status prepare_backward(const pn_backward *call, pn_rows *rows, rms_s
   return place_statistic(rows, call->mean, false, (void **)&args->mean);
 }
 
-static rms_status add_workspace(const rms_spec *spec, rms_backward_args *args) {
-  size_t bytes = rms_backward_workspace_sized(spec, sizeof *spec, args, sizeof *args);
-  if (bytes == 0) return RMS_OK;
-  if (posix_memalign(&args->workspace, 64, bytes) != 0) {
-    args->workspace = NULL;
-    return RMS_E_MEMORY;
-  }
+static rms_status run_backward(const pn_backend *backend, const rms_spec *spec, rms_backward_args *args) {
+  const size_t bytes = backend->workspace(spec, args);
+  const pn_memory *memory = &backend->memory;
+  pn_block block;
+  if (bytes == 0) return backend->backward(backend->context, spec, args);
+  if (bytes > INT64_MAX || !memory->allocate(memory->context, (int64_t)bytes, &block)) return RMS_E_MEMORY;
+  args->workspace = block.data;
   args->workspace_bytes = bytes;
-  return RMS_OK;
+  rms_status status = backend->backward(backend->context, spec, args);
+  memory->release(memory->context, &block);
+  return status;
 }
 
-rms_status pn_run_backward(const pn_backward *call, const rms_executor *executor) {
+rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend) {
   rms_spec spec = call->spec;
   rms_backward_args args = {0};
   pn_rows rows;
-  rms_status status = prepare_backward(call, &rows, &spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = add_workspace(&spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows))
-    status = rms_backward_sized(&spec, sizeof spec, &args, sizeof args, executor);
-  pn_rows_release(&rows, status == RMS_OK);
-  free(args.workspace);
-  return status;
+  rms_status status = prepare_backward(call, &backend->memory, &rows, &spec, &args);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_backward(backend, &spec, &args);
+  return finish(&rows, status);
+}
+
+/* ---- the CPU ---- */
+
+static rms_status forward_on_cpu(const void *executor, const rms_spec *spec, const rms_forward_args *args) {
+  return rms_forward(spec, args, executor);
+}
+
+static rms_status torch_sums_on_cpu(const void *executor, const rms_spec *spec, const rms_forward_args *args,
+                                    rms_stat *stats) {
+  return pn_forward_torch_sums(spec, args, stats, executor);
+}
+
+static rms_status backward_on_cpu(const void *executor, const rms_spec *spec, const rms_backward_args *args) {
+  return rms_backward(spec, args, executor);
+}
+
+pn_backend pn_cpu(const rms_executor *executor) {
+  return (pn_backend){pn_host_memory,         forward_on_cpu,    backward_on_cpu,
+                      rms_backward_workspace, torch_sums_on_cpu, executor};
 }

@@ -8,15 +8,16 @@
 #ifndef PN_CALL_H
 #define PN_CALL_H
 
-#include "tensor.h"
+#include "rows.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct pn_forward {
-  rms_spec spec; /* all but cols and weight_per_inner */
+  rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
   const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean;
+  bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;
 
 typedef struct pn_backward {
@@ -24,8 +25,23 @@ typedef struct pn_backward {
   const pn_tensor *dy, *x, *dresidual, *weight, *rstd, *mean, *dx, *dresidual_out, *dweight, *dbias;
 } pn_backward;
 
-rms_status pn_run_forward(const pn_forward *call, const rms_executor *executor);
-rms_status pn_run_backward(const pn_backward *call, const rms_executor *executor);
+/* Where calls run: memory for temporaries and the functions of the library there, which get the context. */
+typedef struct pn_backend {
+  pn_memory memory;
+  rms_status (*forward)(const void *context, const rms_spec *spec, const rms_forward_args *args);
+  rms_status (*backward)(const void *context, const rms_spec *spec, const rms_backward_args *args);
+  size_t (*workspace)(const rms_spec *spec, const rms_backward_args *args);
+  /* forward with torch's sums, which are kept in stats; NULL where they are not offered. */
+  rms_status (*forward_torch_sums)(const void *context, const rms_spec *spec, const rms_forward_args *args,
+                                   rms_stat *stats);
+  const void *context;
+} pn_backend;
+
+/* The CPU, on an executor or (NULL) on the calling thread. */
+pn_backend pn_cpu(const rms_executor *executor);
+
+rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend);
+rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend);
 
 #ifdef __cplusplus
 }

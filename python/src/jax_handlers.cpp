@@ -103,7 +103,8 @@ ffi::Error forward(ffi::AnyBuffer x, ffi::AnyBuffer weight, ffi::AnyBuffer bias,
     if (mode & MODE_LAYER) call.mean = &mean;
     if (part(weight, s.batches, i, 0, s.cols, &tw)) call.weight = &tw;
     if (part(bias, s.batches, i, 0, s.cols, &tb)) call.bias = &tb;
-    status = pn_run_forward(&call, nullptr);
+    const pn_backend cpu = pn_cpu(nullptr);
+    status = pn_run_forward(&call, &cpu);
   }
   return finish(status);
 }
@@ -136,7 +137,8 @@ ffi::Error backward(ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::AnyBuffer weight, 
     if (part(weight, s.batches, i, 0, s.cols, &tw)) call.weight = &tw;
     if (part(*dweight, s.batches, i, 0, s.cols, &tdw)) call.dweight = &tdw;
     if (part(*dbias, s.batches, i, 0, s.cols, &tdb)) call.dbias = &tdb;
-    status = pn_run_backward(&call, nullptr);
+    const pn_backend cpu = pn_cpu(nullptr);
+    status = pn_run_backward(&call, &cpu);
   }
   return finish(status);
 }

@@ -53,7 +53,7 @@ static PyObject *raise_status(rms_status status) {
 
 /* ---- arguments of a call ---- */
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4 };
+enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
 enum { MAX_ARRAYS = 10 };
 
 /* eps, weight_offset, partial, groups, mode, indices, threads: at the end of both calls. */
@@ -64,6 +64,7 @@ typedef struct {
   int count;
   int64_t *indices;
   int threads; /* of a pool; negative: that many of OpenMP */
+  bool torch_sums;
 } arguments;
 
 static void close_arguments(arguments *a) {
@@ -119,6 +120,7 @@ static int read_spec(rms_spec *spec, arguments *a, PyObject *const *args) {
   long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
+  a->torch_sums = (mode & MODE_TORCH_SUMS) != 0;
   spec->kind = mode & MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
   spec->eps_place = mode & MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
   spec->rounding = mode & MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
@@ -252,7 +254,8 @@ static rms_status run_forward(const pn_forward *call, int threads) {
   rms_executor executor;
   const rms_executor *found;
   rms_status status = find_executor(threads, &executor, &found);
-  return status == RMS_OK ? pn_run_forward(call, found) : status;
+  const pn_backend cpu = pn_cpu(found);
+  return status == RMS_OK ? pn_run_forward(call, &cpu) : status;
 }
 
 static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -270,6 +273,7 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
                                   &call.y, &call.sum,      &call.rstd,   &call.mean};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
+    call.torch_sums = a.torch_sums;
     PyThreadState *state = PyEval_SaveThread();
     rms_status status = run_forward(&call, a.threads);
     PyEval_RestoreThread(state);
@@ -283,7 +287,8 @@ static rms_status run_backward(const pn_backward *call, int threads) {
   rms_executor executor;
   const rms_executor *found;
   rms_status status = find_executor(threads, &executor, &found);
-  return status == RMS_OK ? pn_run_backward(call, found) : status;
+  const pn_backend cpu = pn_cpu(found);
+  return status == RMS_OK ? pn_run_backward(call, &cpu) : status;
 }
 
 static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -392,6 +397,15 @@ static PyObject *core_register_torch(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *core_register_torch_cuda(PyObject *self, PyObject *args) {
+  const char *torch, *library, *key;
+  (void)self;
+  if (!PyArg_ParseTuple(args, "zss", &torch, &library, &key)) return NULL;
+  const char *missing = pn_torch_register_cuda(torch, library, key);
+  if (missing) return PyUnicode_FromString(missing);
+  Py_RETURN_NONE;
+}
+
 static PyObject *core_unregister_torch(PyObject *self, PyObject *ignored) {
   (void)self;
   (void)ignored;
@@ -417,6 +431,8 @@ static PyMethodDef methods[] = {
      "set_openmp(path of a loaded OpenMP runtime) -> whether it can be used"},
     {"register_torch", core_register_torch, METH_VARARGS,
      "register_torch(path of the loaded libtorch_cpu) -> None, or what is missing there"},
+    {"register_torch_cuda", core_register_torch_cuda, METH_VARARGS,
+     "register_torch_cuda(path of the loaded libtorch_cuda, path of librmsnorm_cuda, key) -> None, or what is missing"},
     {"unregister_torch", core_unregister_torch, METH_NOARGS, "unregister_torch(): takes the kernels away again"},
     {NULL, NULL, 0, NULL}};
 

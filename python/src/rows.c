@@ -67,9 +67,10 @@ void pn_dense_strides(int ndim, const int64_t *shape, const int64_t *stride, int
 
 /* ---- the walk ---- */
 
-void pn_rows_begin(pn_rows *rows, const pn_tensor *x, bool per_head) {
+void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head) {
   const int leading = x->ndim - 1;
   int perm[PN_MAX_DIMS];
+  rows->memory = memory;
   rows->count = rows->staged_count = 0;
   rows->cut = -1;
   rows->heads_alone = false;
@@ -173,10 +174,11 @@ static void copy_row(char *to, int64_t to_stride, const char *from, int64_t from
     memcpy(to + j * to_stride, from + j * from_stride, (size_t)size);
 }
 
-static void copy_rows(const pn_rows *rows, const pn_tensor *t, char *dense, bool back) {
+static bool copy_host_rows(void *context, const pn_rows *rows, const pn_tensor *t, void *temporary, bool back) {
   const int64_t size = size_of(t), cols = t->shape[t->ndim - 1], stride = t->stride[t->ndim - 1];
   int64_t index[PN_MAX_DIMS] = {0}, left = 1;
-  char *at = t->data;
+  char *at = t->data, *dense = temporary;
+  (void)context;
   for (int i = 0; i < rows->count; i++)
     left *= t->shape[rows->order[i]];
   for (; left; left--, dense += cols * size) {
@@ -192,7 +194,21 @@ static void copy_rows(const pn_rows *rows, const pn_tensor *t, char *dense, bool
       index[i] = 0;
     }
   }
+  return true;
 }
+
+static bool allocate_on_host(void *context, int64_t bytes, pn_block *block) {
+  (void)context;
+  block->owner = NULL;
+  return posix_memalign(&block->data, 64, (size_t)bytes) == 0;
+}
+
+static void release_on_host(void *context, const pn_block *block) {
+  (void)context;
+  free(block->data);
+}
+
+const pn_memory pn_host_memory = {allocate_on_host, copy_host_rows, release_on_host, NULL};
 
 static _Atomic int64_t staged_ever;
 
@@ -201,24 +217,30 @@ int64_t pn_rows_staged_ever(void) {
 }
 
 void *pn_rows_stage(pn_rows *rows, const pn_tensor *t, bool output) {
+  const pn_memory *memory = rows->memory;
+  pn_staged *s = &rows->staged[rows->staged_count];
   int64_t bytes = size_of(t);
   for (int d = 0; d < t->ndim; d++)
     if (__builtin_mul_overflow(bytes, t->shape[d], &bytes)) return NULL;
-  char *data = bytes > PTRDIFF_MAX ? NULL : malloc(bytes ? (size_t)bytes : 1);
-  if (!data) return NULL;
-  if (!output) copy_rows(rows, t, data, false);
+  if (!memory->allocate(memory->context, bytes ? bytes : 1, &s->block)) return NULL;
+  s->tensor = t;
+  s->written = output;
+  rows->staged_count++;
   staged_ever++;
-  rows->staged[rows->staged_count++] = (pn_staged){t, data, output};
-  return data;
+  if (!output && !memory->copy(memory->context, rows, t, s->block.data, false)) return NULL;
+  return s->block.data;
 }
 
-void pn_rows_release(pn_rows *rows, bool done) {
+bool pn_rows_release(pn_rows *rows, bool done) {
+  const pn_memory *memory = rows->memory;
+  bool good = true;
   for (int i = 0; i < rows->staged_count; i++) {
     pn_staged *s = &rows->staged[i];
-    if (done && s->written) copy_rows(rows, s->tensor, s->data, true);
-    free(s->data);
+    if (done && s->written) good &= memory->copy(memory->context, rows, s->tensor, s->block.data, true);
+    memory->release(memory->context, &s->block);
   }
   rows->staged_count = 0;
+  return good;
 }
 
 /* ---- bounds ---- */

@@ -7,10 +7,34 @@
 #include "tensor.h"
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pn_rows pn_rows;
+
+/* Memory for temporaries: where the tensors of the call are. */
+typedef struct {
+  void *data;
+  void *owner;
+} pn_block;
+
+typedef struct {
+  /* 64-byte aligned; false: there is none left. */
+  bool (*allocate)(void *context, int64_t bytes, pn_block *block);
+  /* Between t and dense memory in the order of the walk; back: into t. False: it failed. */
+  bool (*copy)(void *context, const pn_rows *rows, const pn_tensor *t, void *dense, bool back);
+  void (*release)(void *context, const pn_block *block);
+  void *context;
+} pn_memory;
+
+/* That of the CPU. */
+extern const pn_memory pn_host_memory;
+
 /* A temporary that stands for a tensor whose memory no rms_view can describe. */
 typedef struct {
   const pn_tensor *tensor;
-  char *data;
+  pn_block block;
   bool written; /* an output: copied back at the end */
 } pn_staged;
 
@@ -18,7 +42,8 @@ enum { PN_MAX_STAGED = 12 };
 
 /* How the rows of all tensors of a call are walked: the leading dimensions in the order of x's memory, cut into outer
  * and inner behind dimension `cut` of that order. */
-typedef struct {
+struct pn_rows {
+  const pn_memory *memory;
   int count;              /* leading dimensions that have more than one element */
   int order[PN_MAX_DIMS]; /* the outermost first */
   int cut;                /* -1: one level */
@@ -26,10 +51,10 @@ typedef struct {
   int64_t outer, inner, cols;
   int staged_count;
   pn_staged staged[PN_MAX_STAGED];
-} pn_rows;
+};
 
 /* The order of x. per_head: the last leading dimension is the inner one. */
-void pn_rows_begin(pn_rows *rows, const pn_tensor *x, bool per_head);
+void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head);
 
 /* Lets the walk fit t if it can: the cut may be placed where t needs it, once. False: t has to be staged. Tensors that
  * were added before still fit. */
@@ -44,19 +69,23 @@ void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, int64_t *outer_str
 /* True if t (whose last dimension is a row of any length) is dense in the order of the walk. */
 bool pn_rows_dense(const pn_rows *rows, const pn_tensor *t);
 
-/* Dense memory in the order of the walk for t; an input is copied into it. NULL: out of memory. */
+/* Dense memory in the order of the walk for t; an input is copied into it. NULL: it could not be had. */
 void *pn_rows_stage(pn_rows *rows, const pn_tensor *t, bool output);
 
 /* How many tensors this process has staged: the tests use it to see that views are read where they are. */
 int64_t pn_rows_staged_ever(void);
 
-/* Copies staged outputs back if `done`, and frees everything staged. */
-void pn_rows_release(pn_rows *rows, bool done);
+/* Copies staged outputs back if `done`, and frees everything staged. False: a copy failed. */
+bool pn_rows_release(pn_rows *rows, bool done);
 
 /* True if two elements of t lie in the same place. */
 bool pn_overlaps_itself(const pn_tensor *t);
 
 /* True if the bytes from the first to the last element of the two meet. */
 bool pn_bounds_meet(const pn_tensor *a, const pn_tensor *b);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,17 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Builds the wheel or runs a suite of the Python package in a virtual environment of its own under WORK.
+# Builds the wheel, by way of the source distribution, or runs a suite of the Python package in a virtual environment of its
+# own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# PYTHON names the interpreter; otherwise the oldest that is supported is taken.
+# The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
+# for the suite numpy, and from 3.11 on for the others, which need packages that 3.10 no longer gets.
 set -eu
 
 what=$1 source=$2 work=$3
 tests=$source/python/tests
 
-# The first interpreter that runs and has the parts that are needed.
+# The first interpreter that runs and has the parts that are needed; also one that pyenv has installed but not made active.
 find_python() {
-  for candidate in ${PYTHON:-python3.10 python3.11 python3.12 python3.13 python3}; do
+  oldest=
+  if [ "$what" = numpy ]; then oldest="python3.10 ${PYENV_ROOT:-$HOME/.pyenv}/versions/3.10.*/bin/python3.10"; fi
+  # The pattern is expanded here.
+  for candidate in ${PYTHON:-$oldest python3.11 python3.12 python3.13 python3}; do
     if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
       echo "$candidate"
       return
@@ -41,31 +46,61 @@ if [ -n "${RMSNORM_BUILD_JOBS:-}" ]; then
   export CMAKE_BUILD_PARALLEL_LEVEL="$RMSNORM_BUILD_JOBS"
 fi
 
-# make_wheel VENV FOLDER [SETTING...]: the build folder is kept, so that the next time is quick.
+# make_wheel VENV FOLDER PROJECT [SETTING...]: the build folder is kept, so that the next time is quick.
 make_wheel() {
-  venv=$1 folder=$2
-  shift 2
+  builder=$1 folder=$2 project=$3
+  shift 3
   rm -rf "$work/dist-$folder"
-  "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$source"
+  "$builder/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --config-settings=build-dir="$work/wheel-$folder" "$@" --wheel-dir "$work/dist-$folder" "$project"
+}
+
+install_wheel() {
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$1"/*.whl
+}
+
+# make_sdist: unpacked in $work/sdist, so that the wheel is built from what it contains. Unpacked files are as new as now,
+# so that the build folder notices every change.
+make_sdist() {
+  rm -rf "$work/dist-sdist" "$work/sdist"
+  mkdir -p "$work/sdist"
+  (cd "$source" && "$work/venv-build/bin/python" -c \
+    'import scikit_build_core.build, sys; scikit_build_core.build.build_sdist(sys.argv[1])' "$work/dist-sdist")
+  tar -xzmf "$work"/dist-sdist/*.tar.gz -C "$work/sdist" --strip-components=1
 }
 
 if [ "$what" = wheel ]; then
   make_venv "$work/venv-build" "$tests/requirements-build.txt"
-  make_wheel "$work/venv-build" plain
+  make_sdist
+  make_wheel "$work/venv-build" plain "$work/sdist"
+  cmake --build "$work/wheel-plain" --target device_double
   ls "$work/dist-plain"
   exit 0
 fi
 
-venv=$work/venv-$what suite=${what%%-*} folder=plain # torch-oldest is the suite torch with other versions
-make_venv "$venv" "$tests/requirements-$what.txt"
+suite=${what%%-*} folder=plain requirements=$what # torch-oldest is the suite torch with other versions
+if [ "$suite" = cuda ]; then
+  if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    echo "skipped: needs an NVIDIA GPU"
+    exit 77
+  fi
+  requirements=torch
+  make_wheel "$work/venv-build" cuda "$source/python/cuda" --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=native
+fi
+venv=$work/venv-$requirements
+make_venv "$venv" "$tests/requirements-$requirements.txt"
 if [ "$suite" = jax ]; then
   folder=jax # with the handlers, which are compiled with the headers in this environment
-  make_wheel "$venv" jax --config-settings=cmake.define.RMSNORM_JAX=ON
+  make_wheel "$venv" jax "$source" --config-settings=cmake.define.RMSNORM_JAX=ON
 fi
-"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$work/dist-$folder"/rmsnorm-*.whl
+install_wheel $folder
+if [ "$suite" = cuda ]; then
+  install_wheel cuda
+fi
 cd "$tests"
+export RMSNORM_DEVICE_DOUBLE="$work/wheel-plain/device_double.so"
 if [ "$suite" = torch ]; then
-  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" -k 'not compile'
+  RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" \
+    -k 'not compile and not test_torch_device'
 fi
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"

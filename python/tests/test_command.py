@@ -40,3 +40,10 @@ def test_bench():
 def test_bad_command():
     result = run("dance")
     assert result.returncode == 2 and "dance" in result.stderr
+
+
+def test_cuda_without_torch():
+    for command in ("check", "bench"):
+        result = run(command, "--device", "cuda")
+        assert result.returncode == 2 and result.stderr.splitlines() == ["CUDA cannot be used: torch is not installed"]
+    assert "torch is not installed" in run("info").stdout

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rmsnorm.patch on small models of transformers with random weights.
-
-torch adds the squares of a row in an order of its own, which also depends on the CPU. Now and then (about once in 65,000
-elements) that moves a bfloat16 result to its neighbour. So each norm is compared on what it really got, with room for that;
-and of the logits of the families, which add hundreds of such results, most must be equal to the bit.
-"""
+"""rmsnorm.patch on small models of transformers with random weights: the logits keep their bits."""
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -17,53 +12,40 @@ FAMILIES = {
     "qwen3": ("before_weight", 0), "phi3": ("before_weight", 0), "granite": ("before_weight", 0),
     "glm4": ("before_weight", 0), "smollm3": ("before_weight", 0), "olmo2": ("after_weight", 0),
     "gpt_oss": ("after_weight", 0), "gemma": ("after_weight", 1), "gemma2": ("after_weight", 1),
+    "gemma3_text": ("after_weight", 1), "helium": ("after_weight", 0),
 }  # fmt: skip
 SMALL = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              head_dim=32, vocab_size=256, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
 MORE = {"gpt_oss": dict(num_local_experts=4, num_experts_per_tok=2)}
 
 
-def small_model(family):
-    torch.manual_seed(3)
+def small_model(family, seed=3):
+    torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **SMALL, **MORE.get(family, {}))
     model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).eval()
     for name, p in model.named_parameters():
         if "norm" in name:
             p.data.add_(torch.randn_like(p) * 0.2)
-    return model, torch.randint(3, 256, (1, 12))
+    return model, torch.randint(3, 256, (2, 30))
 
 
-def compare(family):
-    """Checks a family norm by norm; returns whether the logits are equal to the bit."""
-    model, ids = small_model(family)
-    inputs = {}
-
-    def remember(name):
-        def hook(module, arguments, result):
-            inputs[name] = (arguments[0], result)
-
-        return hook
-
-    with torch.no_grad():
-        norms = {n: m for n, m in model.named_modules() if "norm" in type(m).__name__.lower()}
-        hooks = [m.register_forward_hook(remember(n)) for n, m in norms.items()]
-        own = model(ids).logits
-        for h in hooks:
-            h.remove()
-        report = rmsnorm.patch(model)
-        patched = model(ids).logits
-        for name, (x, y) in inputs.items():
-            assert (norms[name](x) != y).float().mean() <= 0.002, name
-        report.undo()
-        assert torch.equal(model(ids).logits, own)
-    assert not report.left_alone, str(report)
-    assert {(e.spec.rounding, e.spec.weight_offset) for e in report.patched} == {FAMILIES[family]}
-    return torch.equal(patched, own)
-
-
-def test_families():
-    equal = {family: compare(family) for family in FAMILIES}
-    assert sum(equal.values()) >= len(FAMILIES) - 2, equal
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_families(family, dtype):
+    """The bits of the logits. In float32 they show the last bit of every sum, so that no seed can hide a difference."""
+    for seed in range(3 if dtype == torch.bfloat16 else 1):
+        model, ids = small_model(family, seed)
+        model.to(dtype)
+        with torch.no_grad():
+            own = model(ids).logits
+            report = rmsnorm.patch(model, tolerance=0)
+            patched = model(ids).logits
+            report.undo()
+            assert torch.equal(model(ids).logits, own)
+        assert not report.left_alone, str(report)
+        assert {(e.spec.rounding, e.spec.weight_offset) for e in report.patched} == {FAMILIES[family]}
+        assert torch.equal(patched, own)
+        assert report.patched[0].describe().endswith("the same bits")
 
 
 def test_what_is_not_offered_is_left_alone():

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""Finds the arithmetic of a norm by running it on random rows beside everything that this library offers.
+
+The places of the roundings show in bfloat16, whose roundings are coarse: one in another place changes a quarter of the results.
+The order in which the squares of a row are added shows in float32, where it changes the last bit of most results; in bfloat16
+it changes one result in a hundred thousand. So a norm is tried in both and in its own type.
+"""
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ._options import BEFORE_WEIGHT, LAYER, TORCH_SUMS
+from .torch import CUDA_KERNELS, _run
+
+_EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_ROWS = 64
+_FREE_WIDTH = 128  # the rows on which a norm without a weight is tried
+TOLERANCE = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The arithmetic of a norm."""
+
+    kind: str  # "rms" or "layer"
+    rounding: str  # "after_weight" or "before_weight"
+    weight_offset: float
+    eps_name: str  # the attribute that holds eps
+    sums: str  # whose order the squares are added in: "torch" or "rmsnorm"
+
+    @property
+    def mode(self) -> int:
+        flags = {LAYER: self.kind == "layer", BEFORE_WEIGHT: self.rounding == "before_weight", TORCH_SUMS: self.sums == "torch"}
+        return sum(flag for flag, on in flags.items() if on)
+
+    def __str__(self) -> str:
+        offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
+        return f"{self.kind} norm, rounded {self.rounding.replace('_', ' the ')}{offset}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """spec is None if nothing gives the norm's bits, and reason says why. Of `compared` elements of bfloat16 `differing` had
+    other bits. dtypes: the types of data that were tried."""
+
+    spec: Spec | None
+    reason: str = ""
+    differing: int = 0
+    compared: int = 0
+    dtypes: tuple[torch.dtype, ...] = ()
+
+
+def eps_of(module, eps_name, x):
+    eps = getattr(module, eps_name)
+    if eps is None:  # torch.nn.RMSNorm
+        return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+    return eps
+
+
+# ---- what can be tried ----
+
+
+def _eps_name(module) -> str | None:
+    for name in _EPS_NAMES:
+        value = getattr(module, name, "absent")
+        if isinstance(value, float) or (value is None and isinstance(module, torch.nn.RMSNorm)):
+            return name
+    return None
+
+
+def _obstacle(module) -> str | None:
+    """Why a module is not even tried."""
+    if "forward" in module.__dict__:
+        return "its forward was replaced already"
+    try:
+        parameters = [p for p in inspect.signature(module.forward).parameters.values()]
+    except (TypeError, ValueError):
+        return "its forward has no signature"
+    if len(parameters) != 1 or parameters[0].kind in (parameters[0].VAR_POSITIONAL, parameters[0].VAR_KEYWORD):
+        return "its forward takes more than one tensor"
+    if _eps_name(module) is None:
+        return "it has no eps that is a float"
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    for name, tensor in tensors.items():
+        if name not in ("weight", "bias"):
+            return f"it has a tensor {name!r}"
+        if type(tensor) not in (torch.nn.Parameter, torch.Tensor) or tensor.dtype not in _DTYPES:
+            return f"its {name} is a {type(tensor).__name__} of {tensor.dtype}"
+        if tensor.device.type == "meta":
+            return f"its {name} has no values yet (meta device)"
+        if tensor.device.type not in ("cpu", "cuda"):
+            return f"its {name} is on {tensor.device.type}, which is not served"
+        if tensor.device.type == "cuda" and CUDA_KERNELS != "c++":
+            return f"its {name} is on a GPU, which cannot be served ({CUDA_KERNELS})"
+    weight = tensors.get("weight")
+    if weight is not None and weight.dim() > 2 or weight is None and "bias" in tensors:
+        return "its weight has a shape that is not offered"
+    return None
+
+
+# ---- the trial ----
+
+
+def device_of(module) -> torch.device:
+    weight = getattr(module, "weight", None)
+    return torch.device("cpu") if weight is None else weight.device
+
+
+def _candidates(module) -> Iterator[Spec]:
+    """torch's order of the sums first: where it is right, all bits are."""
+    weighted = getattr(module, "weight", None) is not None
+    orders = [("rms", "torch")] if device_of(module).type == "cpu" else []
+    for kind, sums in (*orders, ("rms", "rmsnorm"), ("layer", "rmsnorm")):
+        for rounding in ("after_weight", "before_weight") if weighted else ("after_weight",):
+            for offset in (0.0, 1.0) if weighted else (0.0,):
+                yield Spec(kind, rounding, offset, _eps_name(module), sums)
+
+
+def _random(shape, dtype, device, generator):
+    return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
+
+
+class _Rows:
+    """A copy of the module with random parameters in dtype, random rows, and its results."""
+
+    def __init__(self, module, dtype):
+        generator = torch.Generator("cpu").manual_seed(20261115)
+        self.module = copy.deepcopy(module).to(dtype=dtype)
+        for p in self.module.parameters():
+            p.data = _random(p.shape, dtype, p.device, generator)
+        self.module.eval()
+        width = self._width()
+        self.inputs = [_random((*leading, *width), dtype, device_of(module), generator) * 3
+                       for leading in ((_ROWS,), (3, 5), (2, 3, 4))]  # fmt: skip
+        self.results = [self.module(x) for x in self.inputs]
+
+    def _width(self):
+        weight = getattr(self.module, "weight", None)
+        if weight is not None:
+            return tuple(weight.shape)
+        return tuple(getattr(self.module, "normalized_shape", None) or (_FREE_WIDTH,))
+
+    def compare(self, spec) -> tuple[int, int, bool]:
+        """How many elements have other bits than spec gives, of how many, and whether those are neighbours of what is right."""
+        differing = compared = 0
+        near = True
+        weight, bias = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
+        for x, expected in zip(self.inputs, self.results):
+            got = _run(x, weight, bias, eps_of(self.module, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+            if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
+                return 1, 1, False
+            step = torch.finfo(got.dtype).eps * expected.abs().amax(-1, keepdim=True).double()
+            near &= bool(((got.double() - expected.double()).abs() <= 2 * step).all())
+            differing += int((got != expected).sum())
+            compared += got.numel()
+        return differing, compared, near
+
+
+def _accepts(spec, rows: dict[torch.dtype, _Rows], own, tolerance) -> Trial | None:
+    """With torch's sums every bit must be equal. With the library's own, the sums show in most elements of float32, and a
+    share of `tolerance` of the 16-bit ones may differ."""
+    if spec.sums == "torch":
+        if own == torch.float64 or any(r.compare(spec)[0] for r in rows.values()):
+            return None
+        return Trial(spec, "", 0, rows[torch.bfloat16].compare(spec)[1], tuple(rows))
+    dtypes = dict.fromkeys((torch.bfloat16, own))
+    for dtype in dtypes:
+        differing, compared, near = rows[dtype].compare(spec)
+        wide = dtype in (torch.float32, torch.float64) and tolerance > 0
+        if not near or not (wide or differing <= tolerance * compared):
+            return None
+    differing, compared, _ = rows[torch.bfloat16].compare(spec)
+    return Trial(spec, "", differing, compared, tuple(dtypes))
+
+
+def _find(module, tolerance) -> Trial:
+    weight = getattr(module, "weight", None)
+    own = weight.dtype if weight is not None else torch.bfloat16
+    rows = {dtype: _Rows(module, dtype) for dtype in dict.fromkeys((torch.bfloat16, torch.float32, own))}
+    found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module)) if t is not None]
+    if not found:
+        return Trial(None, "no arithmetic of this library gives its bits")
+    return min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+
+
+def _key(module) -> Any:
+    """What two modules share if one trial serves both."""
+    plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, tuple, type(None)))}
+    shapes = {k: (tuple(p.shape), p.dtype, p.device) for k, p in module.named_parameters()}
+    return type(module), repr(sorted(plain.items())), repr(sorted(shapes.items(), key=str))
+
+
+def try_module(module, tolerance=TOLERANCE, known=None) -> Trial:
+    """known: the trials of other modules of a model, which serve those that are alike."""
+    known = {} if known is None else known
+    obstacle = _obstacle(module)
+    if obstacle is not None:
+        return Trial(None, obstacle)
+    key = _key(module)
+    if key not in known:
+        try:
+            with torch.no_grad():
+                known[key] = _find(module, tolerance)
+        except Exception as error:  # a module may do anything with rows of numbers
+            known[key] = Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
+    return known[key]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""What the package does around a call on a device, where there is no device: the kernels for CUDA, registered for the CPU, with
+a library that has the functions of librmsnorm_cuda and works on the CPU's memory. Bits and strides must be those of the CPU's
+kernels; temporaries and the workspace come from torch. In processes of their own, because kernels are registered once.
+"""
+import os
+import subprocess
+import sys
+
+DOUBLE = os.environ.get("RMSNORM_DEVICE_DOUBLE")
+
+PROLOGUE = """
+import itertools, sys, torch, rmsnorm.torch as rt
+from rmsnorm import _core
+
+def views():
+    base = torch.randn(6, 7, 40)
+    yield base[:4, :5, :20].clone()
+    yield base[:4, 1:6, 10:30]
+    yield base[:4, :5, :40:2]
+    for order in itertools.permutations(range(3)):
+        back = [order.index(d) for d in range(3)]
+        yield torch.randn(4, 5, 20).permute(order).contiguous().permute(back)
+    yield torch.randn(20).expand(4, 5, 20)
+    yield torch.randn(4, 1, 20).expand(4, 5, 20)
+    yield torch.randn(4, 5, 1).expand(4, 5, 20)
+
+def weights():
+    return None, torch.randn(20), torch.randn(5, 20), torch.randn(40)[::2]
+
+def results():
+    torch.manual_seed(1)
+    all_views, found = list(views()), []
+    for (x, dy), layer in itertools.product(itertools.product(all_views, all_views), (False, True)):
+        for w in weights():
+            x = x.detach().requires_grad_()
+            inputs = [x] if w is None else [x, w.detach().requires_grad_()]
+            weight = None if w is None else inputs[1]
+            y = rt.layer_norm(x, weight, weight) if layer else rt.rms_norm(x, weight)
+            found += [y, *torch.autograd.grad(y, inputs, dy)]
+            y, s = rt.add_rms_norm(x, dy, weight, indices=None if layer else (1, 4, 5))
+            found += [y, s, *torch.autograd.grad((y, s), inputs, (dy, dy))]
+    found.append(rt.rms_norm(torch.empty(0, 8)))
+    return found
+
+def use_double():
+    _core.unregister_torch()
+    assert _core.register_torch_cuda(None, sys.argv[1], "CPU") is None
+"""
+
+
+def run(program):
+    result = subprocess.run([sys.executable, "-c", PROLOGUE + program, DOUBLE], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_bits_and_strides():
+    print(run("""
+cpu, copies = results(), _core.copies()
+use_double()
+device = results()
+assert _core.copies() == 2 * copies
+assert len(cpu) == len(device) and len(cpu) > 2000
+assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(cpu, device))
+"""))  # fmt: skip
+
+
+def test_constant_memory():
+    run("""
+import os
+use_double()
+x, w = torch.ones(4, 64), torch.ones(64)
+strided = torch.ones(4, 128)[:, ::2]
+ops = torch.ops.rmsnorm
+stats = ops._norm_stats(x, w, None, 1e-5)[1]
+
+def memory():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def calls(count):
+    for _ in range(count):
+        ops._norm(x, w, w, 1e-5)
+        ops._add_norm_stats(strided, x, w, w, 1e-5)
+        ops._norm_backward(x, strided, w, stats, 7, 1e-5)
+        for bad in ((x, w[:3], w), (x, w.int(), w), (x.int(), w, w), (x, w, w[None, None])):
+            try:
+                ops._norm(*bad, 1e-5)
+            except RuntimeError:
+                continue
+            raise AssertionError("no error")
+
+calls(300)
+before = memory()
+calls(3000)
+assert memory() - before < 2**21, memory() - before
+""")
+
+
+def test_a_library_that_lacks_a_function():
+    out = run("""
+print(_core.register_torch_cuda(None, "/nowhere/librmsnorm_cuda.so", "CPU"))
+print(_core.register_torch_cuda(None, _core.__file__, "CPU"))
+print(_core.register_torch_cuda("/nowhere/libtorch_cuda.so", sys.argv[1], "CPU"))
+""").splitlines()
+    assert "/nowhere" in out[0] and out[1:] == ["rms_cuda_forward_sized", "libtorch_cuda"]
+
+
+def test_the_double_is_there():
+    assert DOUBLE is not None and os.path.isfile(DOUBLE), "RMSNORM_DEVICE_DOUBLE must name the file that run.sh builds"
