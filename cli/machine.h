@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What can be found out about this machine without privileges. */
+ * Properties of this machine that can be read without privileges: CPU, caches, copy bandwidth. */
 #ifndef RMSNORM_CLI_MACHINE_H
 #define RMSNORM_CLI_MACHINE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Times the engines of a problem, interleaved: in each round every engine gives one sample, so that what the machine
- * does meanwhile meets all of them alike. */
+ * Times the engines of a problem, interleaved: in each round every engine is timed once, so that disturbances by other
+ * work affect all of them. */
 #ifndef RMSNORM_BENCH_MEASURE_H
 #define RMSNORM_BENCH_MEASURE_H
 

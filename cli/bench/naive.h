@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops that a C programmer writes first: the engine that every other one is worth comparing with. */
+ * Straightforward loops in C, as a baseline for the other engines. */
 #ifndef RMSNORM_BENCH_NAIVE_H
 #define RMSNORM_BENCH_NAIVE_H
 

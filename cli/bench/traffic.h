@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a problem must read and write: its tensors of rows. The copies that stand beside a timing move the same. */
+ * What a problem must read and write: its tensors of rows. The copies that a timing is compared with move the same. */
 #ifndef RMSNORM_BENCH_TRAFFIC_H
 #define RMSNORM_BENCH_TRAFFIC_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the bits of every result depend on, asked of the compiler. Contraction (-ffp-contract) cannot be asked for; the
- * digests in tests/golden show it. */
+ * Refuses compiler settings that would change the bits of results. Contraction (-ffp-contract) cannot be detected here;
+ * the digests in tests/golden detect it. */
 #ifndef RMS_CORE_ARITHMETIC_H
 #define RMS_CORE_ARITHMETIC_H
 
 #include <float.h>
 
-/* 16: as 0, and _Float16, which is not used here, in its own type too. */
+/* 16 is the same as 0, except for _Float16, which is not used here. */
 #if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error                                                                                                                 \
     "rmsnorm: float and double must be computed as such (FLT_EVAL_METHOD 0); on 32-bit x86 that takes -msse2 -mfpmath=sse"

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Results do not depend on the caller's floating-point settings. Those belong to a thread: flush-to-zero and
- * denormals-are-zero, the rounding mode, which exceptions trap. So each piece of work, on whatever thread it runs,
- * stands between rms_fp_enter and rms_fp_leave: the settings become the default ones (IEEE arithmetic, to nearest, no
- * traps) where they are not, and the caller's come back with the exception flags that were raised meanwhile. Where they
- * are the default ones already, which is nearly everywhere, that costs one load and one comparison.
+ * denormals-are-zero, the rounding mode, which exceptions trap. So each piece of work, on whatever thread it runs, is
+ * enclosed by rms_fp_enter and rms_fp_leave. These set the defaults (IEEE arithmetic, to nearest, no traps) where other
+ * settings are in force, and restore the caller's settings afterwards, with the exception flags of the work added.
+ * Where the defaults are in force already, which is the usual case, this costs one load and one comparison.
  *
- * The compiler knows nothing of this. Loads and stores stay between the two; a value that lives in a register is held
+ * The compiler does not know about this. Loads and stores stay between the two calls; a value in a register is kept
  * there by RMS_FP_PIN. */
 #ifndef RMS_CORE_FP_ENV_H
 #define RMS_CORE_FP_ENV_H
 
 #include <stdint.h>
 
-/* Forgets what is known of a variable: what is computed from it stays behind this point, what it is computed from
+/* A compiler barrier for one variable: what is computed from it stays after this point, what it is computed from stays
  * before. */
 #define RMS_FP_PIN(variable) __asm__ volatile("" : "+m"(variable))
 

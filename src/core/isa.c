@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which instruction set is in use: one atomic pointer to a table of kernels. The first call publishes its own choice
- * only where nobody has forced one meanwhile. This file is compiled for the oldest CPU that the build is meant
- * for. */
+ * only if no other thread has forced one in the meantime. This file is compiled for the oldest CPU that the build
+ * supports. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -42,9 +42,9 @@ typedef struct {
   void *rstd, *mean;
   const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
   rms_stat *stats_out;      /* stats: where they go                               */
-  bool fetch_ahead;         /* fetch the next row early: the data is past the caches (backward: the second level) */
-  bool large_batches;       /* ... or, where it can, read and write in long turns: kernels/batch.h */
-  bool stream_y, stream_residual; /* write past the caches                        */
+  bool fetch_ahead;   /* prefetch the next row: the data is larger than the caches (backward: than the L2 cache) */
+  bool large_batches; /* or, where possible, read and write in long phases instead: kernels/batch.h */
+  bool stream_y, stream_residual; /* use non-temporal stores                      */
 } rms_forward_job;
 
 typedef struct {

@@ -2,12 +2,13 @@
  *
  * A pool of threads. Every thread has a seat; seat 0 is the caller's. A call is divided among as many seats as it has
  * tasks: each seat gets a range of task numbers, the same in every call of the same size, so that a thread finds in its
- * own cache what it wrote there in the call before. Who has finished his own range takes from those of the others.
+ * own cache what it wrote there in the call before. A thread that has finished its range takes tasks from the others.
  * When no task is left the caller closes the call and waits for the seats that are still busy. A worker that slept
  * through a call is not waited for.
  *
- * Whoever waits spins for a short while first, which makes calls that follow each other cheap, and then sleeps, so that
- * an idle pool costs nothing. With more threads than cores nobody spins: it would take the core from who is waited for.
+ * Waiting threads spin for a short while first, which makes calls that follow each other cheap, and then sleep, so that
+ * an idle pool takes no CPU time. With more threads than cores they sleep at once: a spinning thread could occupy the
+ * core of the thread that it waits for.
  *
  * Sleeping and waking cannot miss each other: one side announces that it sleeps and then looks at the state, the other
  * changes the state and then looks for sleepers; all four accesses are sequentially consistent. In the same way a
@@ -25,18 +26,20 @@
 #include <unistd.h>
 #include "../../include/rmsnorm.h"
 
-enum { APART = 128, LOOKS = 64 }; /* APART: two cache lines, which come together; LOOKS: between two at the clock */
+/* APART: bytes between data of different threads: two cache lines, since some CPUs fetch lines in pairs.
+ * LOOKS: how often a spinning thread looks at what it waits for between two readings of the clock. */
+enum { APART = 128, LOOKS = 64 };
 static const int64_t spin_ns = 50000;
 
 /* Values of `open` that are not the number of a call. */
 static const uint64_t closed = 0, quit = UINT64_MAX;
 
-/* A thread's place in the pool, apart from all others in the cache. */
+/* A thread's place in the pool, in cache lines of its own. */
 typedef struct {
-  _Atomic int64_t next; /* of its tasks: the first that nobody has taken                             */
-  int64_t last;         /* the first that is no longer among them                                    */
-  _Atomic int busy;     /* it may be in a call                                                       */
-  _Atomic int asleep;   /* a worker, until there is a call; in seat 0 the caller, until all are done */
+  _Atomic int64_t next; /* the first of its tasks that is not taken yet                    */
+  int64_t last;         /* one past the last of its tasks                                  */
+  _Atomic int busy;     /* 1: the thread may be in a call                                  */
+  _Atomic int asleep;   /* 1: a worker waits for a call; seat 0: the caller waits for all  */
   pthread_cond_t wake;
   pthread_t thread;
   rms_pool *pool;

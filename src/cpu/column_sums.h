@@ -2,7 +2,7 @@
  *
  * dweight and dbias: sums over rows. The rows are cut into chunks by the shape alone; each chunk sums its rows into its
  * own part of the workspace (kernels/backward.h), then the chunks are added in order and rounded once. So the bits
- * do not depend on who runs what when. */
+ * do not depend on which thread runs which chunk. */
 #ifndef RMS_CPU_COLUMN_SUMS_H
 #define RMS_CPU_COLUMN_SUMS_H
 

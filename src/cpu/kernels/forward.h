@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward over the segments of a job: which way each job takes.
+ * The driver of the forward: chooses one of three ways for the segments of a job.
  *
- *   one rounding after the weight   a few segments are measured together, then finished, then written, so that the
- *                                   divisions and roots of one overlap with the sums of the others: forward_common.h,
- * or forward_short.h for short rows everything else, and segments   one after the other: forward_segment.h out of range
+ * Jobs with one rounding after the weight are processed in batches: a few segments are measured together, then
+ * finished, then written, so that the divisions and roots of one overlap with the sums of the others. Short rows go
+ * through forward_short.h, others through forward_common.h.
  *
- * Past the caches, while a wide segment is written the next one is fetched into the second-level cache. */
+ * All other jobs, and segments out of range, are processed one segment after the other by forward_segment.h.
+ *
+ * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
-/* How many segments are measured before they are written. Usually as many as stay in the first-level cache together:
- * the sums of one hide the latencies of the other. Of wide ones past the caches, where little is computed and the job
- * says so, as many as stay in the second, so that reading memory and writing it take long turns. */
+/* How many segments are measured before they are written. Usually as many as fit in the L1 cache together, so that the
+ * sums of one hide the latencies of the other. Of wide segments beyond the caches, where little is computed and the job
+ * asks for it (large_batches), as many as fit in the L2 cache, so that phases of reading and of writing are long. */
 static int64_t K(batch_of)(const rms_forward_job *job) {
   int64_t bytes = job->lay.width * T_SIZE * (job->residual.data ? 2 : 1);
   bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS && !job->residual.data;
