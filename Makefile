@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: MIT
 #
-# A thin front of CMake: `make run` and `make test` work on a fresh Debian or Ubuntu machine. `make help` lists the rest.
-# RMSNORM_SETUP=off installs nothing.
+# A thin front end of CMake. `make run` and `make test` work on a fresh Debian or Ubuntu machine: they install missing packages
+# if that needs no password, and nothing with RMSNORM_SETUP=off. `make help` lists the targets.
 
 BUILD  ?= build
 DIST   ?= dist
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-# More for CMake: make CMAKE_ARGS="-DRMSNORM_CUDA=on -DCMAKE_C_COMPILER=clang"
+# Further arguments for CMake: make CMAKE_ARGS="-DRMSNORM_CUDA=on -DCMAKE_C_COMPILER=clang"
 CMAKE_ARGS ?=
 
-# What `make` builds: a target of CMake.
+# The CMake target that `make` builds.
 TARGET ?= all
 
-# Tests run on CPUs; the GPU library is built by `make` and `make test-all` where nvcc is found. `make run` builds it only
-# where a GPU answers, and for that GPU alone; RMSNORM_CUDA=on or off overrules that.
+# `make` and `make test-all` build the GPU library where nvcc is found, `make test` does not. `make run` builds it only where a
+# GPU answers, and for that GPU alone. RMSNORM_CUDA=on or off overrides this.
 gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
 
 settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
-# What `make install` leaves out of a new build folder. `make run` builds no test, but has the settings of `make test`, so that
-# nothing is compiled twice.
+# Tests and lab, which `make install` leaves out of a new build folder. `make run` builds no tests, but uses the settings of
+# `make test`, so that nothing is compiled twice.
 whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
@@ -30,7 +30,7 @@ build    = scripts/build.sh "$(BUILD)" $(JOBS)
 .PHONY: all help run test setup-all test-all test-python install amalgamation data format clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 	@echo "  variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) RMSNORM_CUDA=$(RMSNORM_CUDA) CMAKE_ARGS=$(CMAKE_ARGS)"
 
 all: ## build the library, the command and the tests
@@ -49,17 +49,17 @@ test: ## build, then test the library, the command, the lab and the installation
 	@$(build) all $(settings) $(whole) -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
 
-setup-all: # first: tests that find their tools are not skipped
+setup-all: # before the tests: those that miss a tool are skipped
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
 
-test-all: setup-all test ## and with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
+test-all: setup-all test ## test also with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
 	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
 
 test-python: test ## the Python package with torch, transformers and JAX, in environments of several GB
 	@scripts/test.sh "$(BUILD)" $(JOBS) large
 
-# Installs what is built. In a new build folder that is the library and the command; no package is installed on the way.
+# Installs what is built; in a new build folder it builds the library and the command first. Never installs packages.
 install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built
 	@parts=; if [ ! -e "$(BUILD)/CMakeCache.txt" ]; then parts="-DRMSNORM_TESTS=OFF -DRMSNORM_LAB=off"; fi; \
 	$(build) rmsnorm_installed $(settings) $$parts $(CMAKE_ARGS)
@@ -69,10 +69,10 @@ install: ## install under DESTDIR PREFIX: the library and the command, with the 
 amalgamation: ## write the library as one file, dist/rmsnorm.c and dist/rmsnorm.h
 	@python3 scripts/amalgamate.py "$(DIST)" && ls -l "$(DIST)/rmsnorm.c" "$(DIST)/rmsnorm.h"
 
-data: ## install the optional data sets of the lab
+data: ## install the data sets of the lab
 	@scripts/setup.sh scripts/data-packages.txt
 
-format: ## lay the sources out with clang-format 14
+format: ## format the sources with clang-format 14
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | xargs $$(command -v clang-format-14 || echo clang-format) -i
 
 # Only a folder that CMake made is removed, whatever BUILD says.

@@ -10,6 +10,7 @@
 
 #include "npy.h"
 #include "problem.h"
+#include "words.h"
 #include "rmsnorm.h"
 
 typedef struct apply_options {

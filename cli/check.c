@@ -29,6 +29,8 @@ typedef struct check {
   int64_t problems, elements, failure_count;
   double ulp;                      /* largest error of all */
   failure failures[MOST_FAILURES]; /* the first ones */
+  int is_short, as_json, quiet, verbose;
+  cli_json out; /* with as_json */
 } check;
 
 /* ---- What to run ---- */
@@ -140,35 +142,46 @@ static void print_heading(const check *c) {
   putchar('\n');
 }
 
-static void print_json_cell(int *first, const char *operation, rms_dtype dtype, const cell *x) {
+static void print_json_cell(cli_json *j, const char *operation, rms_dtype dtype, const cell *x) {
   if (!x->problems) return;
-  printf("%s\n    {\"operation\": ", *first ? "" : ",");
-  cli_json_string(stdout, operation);
-  printf(", \"dtype\": \"%s\", \"problems\": %" PRId64 ", \"elements\": %" PRId64 ", \"failures\": %" PRId64
-         ", \"max_ulp\": %.9g, \"max_share\": %.9g}",
-         verify_dtype_name(dtype), x->problems, x->elements, x->failures, x->ulp < 1e300 ? x->ulp : 1e300,
-         x->share < 1e300 ? x->share : 1e300);
-  *first = 0;
+  cli_json_open(j, NULL, '{');
+  cli_json_text(j, "operation", operation);
+  cli_json_text(j, "dtype", verify_dtype_name(dtype));
+  cli_json_int(j, "problems", x->problems);
+  cli_json_int(j, "elements", x->elements);
+  cli_json_int(j, "failures", x->failures);
+  cli_json_real(j, "max_ulp", x->ulp < 1e300 ? x->ulp : 1e300);
+  cli_json_real(j, "max_share", x->share < 1e300 ? x->share : 1e300);
+  cli_json_close(j);
 }
 
-static void print_json_end(const check *c) {
-  printf("\n  ],\n  \"problems\": %" PRId64 ",\n  \"elements\": %" PRId64 ",\n  \"failures\": [", c->problems,
-         c->elements);
-  for (int64_t i = 0; i < c->failure_count && i < MOST_FAILURES; i++) {
-    printf("%s\n    {\"problem\": ", i ? "," : "");
-    cli_json_string(stdout, c->failures[i].problem);
-    printf(", \"message\": ");
-    cli_json_string(stdout, c->failures[i].message);
-    putchar('}');
-  }
-  printf("%s],\n  \"passed\": %s\n}\n", c->failure_count ? "\n  " : "", c->failure_count ? "false" : "true");
-}
-
-static void print_json_start(const check *c) {
-  printf("{\n  \"device\": \"%s\",\n  \"isas\": [", c->backend->name);
+static void print_json_start(check *c) {
+  cli_json *j = &c->out;
+  j->stream = stdout;
+  cli_json_open(j, NULL, '{');
+  cli_json_text(j, "device", c->backend->name);
+  cli_json_open(j, "isas", '[');
   for (int i = 0; i < c->isa_count && c->isas[i][0]; i++)
-    printf("%s\"%s\"", i ? ", " : "", c->isas[i]);
-  printf("],\n  \"results\": [");
+    cli_json_text(j, NULL, c->isas[i]);
+  cli_json_close(j);
+  cli_json_open(j, "results", '[');
+}
+
+static void print_json_end(check *c) {
+  cli_json *j = &c->out;
+  cli_json_close(j);
+  cli_json_int(j, "problems", c->problems);
+  cli_json_int(j, "elements", c->elements);
+  cli_json_open(j, "failures", '[');
+  for (int64_t i = 0; i < c->failure_count && i < MOST_FAILURES; i++) {
+    cli_json_open(j, NULL, '{');
+    cli_json_text(j, "problem", c->failures[i].problem);
+    cli_json_text(j, "message", c->failures[i].message);
+    cli_json_close(j);
+  }
+  cli_json_close(j);
+  cli_json_flag(j, "passed", c->failure_count == 0);
+  cli_json_close(j);
 }
 
 static void print_failures(const check *c) {
@@ -190,31 +203,31 @@ static void print_verdict(const check *c) {
 
 /* ---- The two ways to be called ---- */
 
-static void check_suite(check *c, int full, int json, int verbose) {
-  int count, first = 1;
+static void check_suite(check *c) {
+  int count;
   const verify_template *templates = verify_suite_templates(&count);
-  if (json)
+  if (c->as_json)
     print_json_start(c);
-  else if (verbose)
+  else if (c->verbose)
     print_heading(c);
   for (int i = 0; i < count;) {
     const char *operation = templates[i].operation;
     cell row[DTYPES] = {{0}};
     cli_progress(operation);
     for (; i < count && strcmp(templates[i].operation, operation) == 0; i++)
-      run_template(c, &templates[i], full, row);
+      run_template(c, &templates[i], !c->is_short, row);
     cli_progress(NULL);
-    if (!json && verbose) {
+    if (!c->as_json && c->verbose) {
       printf("%-29s", operation);
       print_cell(row);
     }
-    for (int dtype = 0; json && dtype < DTYPES; dtype++)
-      print_json_cell(&first, operation, (rms_dtype)(RMS_F32 + dtype), &row[dtype]);
+    for (int dtype = 0; c->as_json && dtype < DTYPES; dtype++)
+      print_json_cell(&c->out, operation, (rms_dtype)(RMS_F32 + dtype), &row[dtype]);
   }
 }
 
 /* Returns CLI_BAD, reported, for a problem that cannot be run here: too big, or not offered by the device. */
-static int check_problem(check *c, verify_problem problem, int json, int quiet, int *first) {
+static int check_problem(check *c, verify_problem problem) {
   int chosen = problem.isa[0] != '\0' || c->isas[0][0] == '\0';
   for (int i = 0; i < (chosen ? 1 : c->isa_count); i++) {
     cell one = {0};
@@ -222,11 +235,11 @@ static int check_problem(check *c, verify_problem problem, int json, int quiet, 
     if (!chosen) strcpy(problem.isa, c->isas[i]);
     verify_problem_print(&problem, text, sizeof text);
     verify_result result = run_one(c, &problem, &one);
-    if (result.refused && !json) return cli_error(text, "%s", result.message);
+    if (result.refused && !c->as_json) return cli_error(text, "%s", result.message);
     if (result.refused && one.problems == 0) keep_failure(c, &problem, result.message);
-    if (json)
-      print_json_cell(first, text, problem.spec.dtype, &one);
-    else if (!quiet)
+    if (c->as_json)
+      print_json_cell(&c->out, text, problem.spec.dtype, &one);
+    else if (!c->quiet)
       printf("%-4s %s  %.3g ulp, %.3g of the bound (worst: %s)\n", result.failed || result.refused ? "MISS" : "ok",
              text, result.ulp, result.share,
              result.worst.role < VERIFY_ROLES ? verify_role_name(result.worst.role) : "nothing");
@@ -235,8 +248,8 @@ static int check_problem(check *c, verify_problem problem, int json, int quiet, 
 }
 
 /* All problems are read before the first one runs. */
-static int check_named(check *c, int count, char **texts, int json, int quiet) {
-  int first = 1, code = CLI_OK;
+static int check_named(check *c, int count, char **texts) {
+  int code = CLI_OK;
   verify_problem *problems = calloc((size_t)count, sizeof *problems);
   if (!problems) return cli_error(NULL, "out of memory");
   for (int i = 0; i < count; i++) {
@@ -251,23 +264,23 @@ static int check_named(check *c, int count, char **texts, int json, int quiet) {
       return cli_error(texts[i], "%s", message);
     }
   }
-  if (json) print_json_start(c);
+  if (c->as_json) print_json_start(c);
   for (int i = 0; i < count && code == CLI_OK; i++)
-    code = check_problem(c, problems[i], json, quiet, &first);
+    code = check_problem(c, problems[i]);
   free(problems);
   return code;
 }
 
-int cmd_check(int argc, char **argv) {
-  int is_short = 0, json = 0, quiet = 0, verbose = 0;
+/* c: zeros, but for the options */
+static int run_check(check *c, int argc, char **argv) {
   const char *isa = NULL, *device = "cpu";
   const cli_option options[] = {
-      {"short", 0, CLI_FLAG, &is_short, NULL, "fewer sizes: about a second"},
-      {"json", 0, CLI_FLAG, &json, NULL, "the results as one JSON object"},
+      {"short", 0, CLI_FLAG, &c->is_short, NULL, "fewer sizes: about a second"},
+      {"json", 0, CLI_FLAG, &c->as_json, NULL, "the results as one JSON object"},
       {"isa", 0, CLI_STRING, &isa, "NAME", "this instruction set only (default: RMSNORM_ISA, or every usable one)"},
       {"device", 0, CLI_STRING, &device, "cpu|cuda", "where to run (default: cpu)"},
-      {"verbose", 'v', CLI_FLAG, &verbose, NULL, "a table of the largest errors: operations and data types"},
-      {"quiet", 'q', CLI_FLAG, &quiet, NULL, "print misses only"},
+      {"verbose", 'v', CLI_FLAG, &c->verbose, NULL, "a table of the largest errors: operations and data types"},
+      {"quiet", 'q', CLI_FLAG, &c->quiet, NULL, "print misses only"},
       {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
   const cli_command command = {
       .name = "check",
@@ -292,19 +305,26 @@ int cmd_check(int argc, char **argv) {
           "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
   int code = cli_parse(&command, &argc, argv);
   if (code >= 0) return code;
-  if (quiet && verbose) return cli_error(NULL, "--quiet and --verbose exclude each other");
+  if (c->quiet && c->verbose) return cli_error(NULL, "--quiet and --verbose exclude each other");
+  code = choose_device(c, device, isa);
+  if (code >= 0) return code;
+  if (argc > 0)
+    code = check_named(c, argc, argv);
+  else
+    check_suite(c);
+  if (argc > 0 && code != CLI_OK) return code;
+  if (c->as_json)
+    print_json_end(c);
+  else
+    print_failures(c);
+  if (!c->as_json && !c->quiet) print_verdict(c);
+  return c->failure_count ? CLI_FAILED : CLI_OK;
+}
+
+int cmd_check(int argc, char **argv) {
   check *c = calloc(1, sizeof *c);
   if (!c) return cli_error(NULL, "out of memory");
-  code = choose_device(c, device, isa);
-  if (code < 0) code = CLI_OK;
-  if (code == CLI_OK && argc > 0)
-    code = check_named(c, argc, argv, json, quiet);
-  else if (code == CLI_OK)
-    check_suite(c, !is_short, json, verbose);
-  if (code == CLI_OK && json) print_json_end(c);
-  if (code == CLI_OK && !json) print_failures(c);
-  if (code == CLI_OK && !json && !quiet) print_verdict(c);
-  if (code == CLI_OK && c->failure_count) code = CLI_FAILED;
+  int code = run_check(c, argc, argv);
   free(c);
   return code;
 }

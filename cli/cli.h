@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "json.h"
+
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD = 2 };
 
 int cmd_info(int argc, char **argv);
@@ -19,8 +21,9 @@ int cmd_bench(int argc, char **argv);
 int cmd_apply(int argc, char **argv);
 
 /* The GPUs of this machine; only in builds with CUDA. Text: the rest of a line and its end, any number of lines after
- * it starting with 19 spaces. JSON: one value, nothing after it. */
-void info_cuda(FILE *stream, int json);
+ * it starting with 19 spaces. JSON: the member "cuda". */
+void info_cuda_text(FILE *stream);
+void info_cuda_json(cli_json *j);
 
 typedef enum cli_type {
   CLI_FLAG,   /* int *: set to 1      */
@@ -65,8 +68,5 @@ int cli_color(FILE *stream);
 
 /* A line of progress on stderr that the next one replaces; shown on a terminal only. NULL clears it. */
 void cli_progress(const char *text);
-
-/* A JSON string with its quotes. */
-void cli_json_string(FILE *stream, const char *text);
 
 #endif

@@ -5,30 +5,42 @@
 
 #include <string.h>
 
+#include "json.h"
 #include "machine.h"
 #include "rmsnorm.h"
 
 static void print_json(const machine *m, double bandwidth) {
   const char *active = rms_isa_active();
-  printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());
-  cli_json_string(stdout, m->cpu);
-  printf(",\n  \"cores\": %d,\n  \"caches\": [", m->cores);
-  for (int i = 0; i < m->cache_count; i++)
-    printf("%s{\"level\": %d, \"type\": \"%s\", \"bytes\": %lld}", i ? ", " : "", m->caches[i].level, m->caches[i].type,
-           (long long)m->caches[i].bytes);
-  printf("],\n  \"instruction_sets\": [");
+  cli_json j = {.stream = stdout};
+  cli_json_open(&j, NULL, '{');
+  cli_json_text(&j, "version", rms_version());
+  cli_json_text(&j, "cpu", m->cpu);
+  cli_json_int(&j, "cores", m->cores);
+  cli_json_open(&j, "caches", '[');
+  for (int i = 0; i < m->cache_count; i++) {
+    cli_json_open(&j, NULL, '{');
+    cli_json_int(&j, "level", m->caches[i].level);
+    cli_json_text(&j, "type", m->caches[i].type);
+    cli_json_int(&j, "bytes", m->caches[i].bytes);
+    cli_json_close(&j);
+  }
+  cli_json_close(&j);
+  cli_json_open(&j, "instruction_sets", '[');
   for (int i = 0; i < rms_isa_count(); i++) {
     const char *name = rms_isa_name(i);
-    printf("%s{\"name\": \"%s\", \"usable\": %s, \"active\": %s}", i ? ", " : "", name,
-           rms_isa_usable(name) ? "true" : "false", active && strcmp(name, active) == 0 ? "true" : "false");
+    cli_json_open(&j, NULL, '{');
+    cli_json_text(&j, "name", name);
+    cli_json_flag(&j, "usable", rms_isa_usable(name));
+    cli_json_flag(&j, "active", active && strcmp(name, active) == 0);
+    cli_json_close(&j);
   }
-  printf("],\n  \"stream_threshold_bytes\": %lld,\n  \"copy_gb_per_s\": %.3f", (long long)rms_stream_threshold(),
-         bandwidth);
+  cli_json_close(&j);
+  cli_json_int(&j, "stream_threshold_bytes", rms_stream_threshold());
+  cli_json_real(&j, "copy_gb_per_s", bandwidth);
 #ifdef RMSNORM_HAVE_CUDA
-  printf(",\n  \"cuda\": ");
-  info_cuda(stdout, 1);
+  info_cuda_json(&j);
 #endif
-  printf("\n}\n");
+  cli_json_close(&j);
 }
 
 static void print_bytes(int64_t bytes) {
@@ -62,13 +74,13 @@ static void print_text(const machine *m, double bandwidth) {
   printf("\n%-18s %.1f GB/s, one thread, past the caches, read and written bytes counted\n", "copy", bandwidth);
 #ifdef RMSNORM_HAVE_CUDA
   printf("%-18s ", "cuda");
-  info_cuda(stdout, 0);
+  info_cuda_text(stdout);
 #endif
 }
 
 int cmd_info(int argc, char **argv) {
-  int json = 0;
-  const cli_option table[] = {{"json", 0, CLI_FLAG, &json, NULL, "one JSON document"}, {0}};
+  int as_json = 0;
+  const cli_option table[] = {{"json", 0, CLI_FLAG, &as_json, NULL, "one JSON document"}, {0}};
   const cli_command command = {
       "info",
       "[--json]",
@@ -87,7 +99,7 @@ int cmd_info(int argc, char **argv) {
   machine m;
   machine_read(&m);
   double bandwidth = machine_copy_bandwidth(&m);
-  if (json)
+  if (as_json)
     print_json(&m, bandwidth);
   else
     print_text(&m, bandwidth);

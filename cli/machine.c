@@ -63,14 +63,14 @@ void machine_read(machine *m) {
   m->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static double best_copy_seconds(const copy_streams *streams) {
+static double best_copy_seconds(const copy_buffers *buffers) {
   copy_method methods[COPY_METHODS_MAX];
-  int count = copy_methods(streams, methods);
+  int count = copy_methods(buffers, methods);
   double best = 0;
   for (int round = 0; round < 5; round++)
     for (int i = 0; i < count; i++) {
       double start = seconds_now();
-      copy_run(methods[i].run, streams, NULL);
+      copy_run(methods[i].run, buffers, NULL);
       double seconds = seconds_now() - start;
       if (best == 0 || seconds < best) best = seconds;
     }
@@ -86,8 +86,8 @@ double machine_copy_bandwidth(const machine *m) {
   (void)madvise(memory, 2 * bytes, MADV_HUGEPAGE);
 #endif
   memset(memory, 1, 2 * bytes);
-  copy_streams streams = {{memory}, {memory + bytes}, 1, 1, bytes};
-  double seconds = best_copy_seconds(&streams);
+  copy_buffers buffers = {{memory}, {memory + bytes}, 1, 1, bytes};
+  double seconds = best_copy_seconds(&buffers);
   munmap(memory, 2 * bytes);
   return 2 * (double)bytes / seconds / 1e9;
 }

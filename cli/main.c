@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "words.h"
 #include "rmsnorm.h"
 
 #ifdef RMSNORM_HAVE_LAB

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "words.h"
 
 static int need_help(const char *argument) {
   return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Error lines, colour, progress, JSON strings, and the one look at the library's environment variables. */
+ * Error lines, colour, progress, and the one look at the library's environment variables. */
 #define _POSIX_C_SOURCE 200809L /* fileno */
 #include "cli.h"
 
@@ -52,17 +52,4 @@ void cli_progress(const char *text) {
   fprintf(stderr, "\r%-78.78s\r", text ? text : "");
   fflush(stderr);
   shown = text != NULL;
-}
-
-void cli_json_string(FILE *stream, const char *text) {
-  fputc('"', stream);
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '"' || c == '\\') fputc('\\', stream);
-    if (c < 0x20)
-      fprintf(stream, "\\u%04x", c);
-    else
-      fputc(c, stream);
-  }
-  fputc('"', stream);
 }

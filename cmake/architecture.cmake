@@ -1,5 +1,5 @@
-# Sets RMSNORM_ARCH to x86_64, aarch64 or other: what the compiler makes code for. CMAKE_SYSTEM_PROCESSOR names the machine,
-# which is another one with -m32, and is empty in many toolchain files.
+# Sets RMSNORM_ARCH to x86_64, aarch64 or other: the architecture that the compiler generates code for. CMAKE_SYSTEM_PROCESSOR
+# is not enough: it names the machine, which differs with -m32, and is empty in many toolchain files.
 include(CheckCSourceCompiles)
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY) # there is nothing to link
 set(RMSNORM_ARCH other)

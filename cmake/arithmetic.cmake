@@ -1,5 +1,6 @@
-# The bits depend on these. They come after the flags of a parent project or a packager, and so win over -ffast-math, -Ofast
-# and their parts, -ffp-contract=fast, -mfpmath=387 and -flto. src/core/arithmetic.h refuses to compile without them.
+# The bits of the results depend on these flags. They come after the flags of a parent project or a packager, and so override
+# -ffast-math, -Ofast and their parts, -ffp-contract=fast, -mfpmath=387 and -flto. src/core/arithmetic.h refuses to compile
+# without them.
 set(arithmetic
   -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only
   -fsigned-zeros -ftrapping-math -fno-rounding-math

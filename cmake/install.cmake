@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# What is installed: headers, both libraries, pkg-config file, CMake package, command and man page. Nothing of it
-# names the place of installation, so that the tree may be moved.
+# What is installed: headers, both libraries, pkg-config file, CMake package, command and man page. None of the files contains
+# the installation prefix, so the tree may be moved.
 
 if(NOT RMSNORM_INSTALL)
   return()
@@ -45,7 +45,7 @@ foreach(name rmsnorm rmsnorm_cuda)
   endif()
 endforeach()
 
-# `make install` builds this alone: no tests.
+# What `make install` builds: everything that is installed, no tests.
 add_custom_target(rmsnorm_installed DEPENDS rmsnorm_static rmsnorm_shared)
 if(TARGET rmsnorm_cuda_shared)
   add_dependencies(rmsnorm_installed rmsnorm_cuda_static rmsnorm_cuda_shared)

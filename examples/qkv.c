@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * QK-norm, in place, on a fused qkv tensor [token][q heads | k heads | v heads][dim]: two strides say where the rows of
- * a slice are, so that nothing is copied. The queries' weight is one per head, the keys' weight is shared
- * by the heads. */
+ * QK norm, in place, on a fused qkv tensor [token][q heads | k heads | v heads][dim]. Two strides describe the rows of
+ * a slice, so nothing is copied. The queries have one weight per head; the keys' weight is shared by the heads. */
 #include <rmsnorm.h>
 #include <math.h>
 #include <stdio.h>

@@ -13,17 +13,18 @@
  *   7. instruction sets          rms_isa_*
  *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
  *
- * The library allocates nothing (but rms_pool_create), starts no thread of its own accord, takes no lock (but in a pool)
- * and keeps no state but the choice of instruction set and the streaming threshold. Every function may be called from any
- * thread at any time.
+ * The library allocates nothing (except in rms_pool_create), starts no thread by itself, takes no lock (except in a pool)
+ * and keeps no state except the choice of instruction set and the streaming threshold. Every function may be called from
+ * any thread at any time.
  *
- * Every argument is checked before the first byte is written: a call that returns anything but RMS_OK has changed nothing.
+ * Every argument is checked before the first byte is written: a call that returns anything other than RMS_OK has changed
+ * nothing.
  *
- * Same row, same bits: the result of a row depends on the row's values and the spec alone; not on the other rows, the
- * number of threads, alignment, strides or the instruction set. docs/numerics.md has the order of every operation and the
- * error bounds. Nor does it depend on the floating-point settings of the threads that do the work (rounding mode,
- * flush-to-zero, traps): those are put right for the call where they are not the default ones, and come back with the
- * exception flags of the call added.
+ * Same row, same bits: the result of a row depends only on the row's values and the spec; not on the other rows, the
+ * number of threads, alignment, strides or the instruction set. docs/numerics.md specifies the order of every operation,
+ * docs/error-bounds.md the error bounds. The floating-point settings of the threads that do the work (rounding mode,
+ * flush-to-zero, traps) have no influence either: where they are not the defaults, the call sets the defaults and restores
+ * the settings afterwards, with its own exception flags added.
  */
 #ifndef RMSNORM_H
 #define RMSNORM_H
@@ -94,8 +95,8 @@ RMS_API rms_status rms_norm_f32(float *y, const float *x, const float *weight, i
 
 /* ---- 2. What to compute ---- */
 
-/* The type of a tensor's elements. Each tensor of a call says its own; RMS_AS_X, which is what a field left at zero says,
- * means the type of x, and x must say its own. The data type T of a call is the type of x; in a backward it is that of dy. */
+/* The type of a tensor's elements. Each tensor of a call states its own; RMS_AS_X, the value of a field left at zero, means
+ * the type of x, and x must state its own. The data type T of a call is the type of x; in a backward it is that of dy. */
 typedef enum rms_dtype { RMS_AS_X = 0, RMS_F32 = 1, RMS_F64 = 2, RMS_BF16 = 3, RMS_F16 = 4 } rms_dtype;
 
 /* Bytes of one element: 4, 8, 2, 2; 0 for anything else. */
@@ -116,10 +117,10 @@ typedef enum rms_rounding {
   RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = T(P(q*g) + b), P as below: Llama, Qwen, Mistral, ONNX             */
 } rms_rounding;
 
-/* For a shard that holds none of the elements of the statistic; rms_stats and the other split functions only. */
+/* `partial` of a shard that holds no element of the statistic; for rms_stats and the other split functions only. */
 #define RMS_PARTIAL_NONE ((int64_t)-1)
 
-/* What to compute: a plain value. Start from zeros (rms_spec spec = {0};), set cols and eps, then what differs.
+/* What to compute: a plain value. Start from zeros (rms_spec spec = {0};), set cols and eps, then the fields that differ.
  *
  * g = weight + weight_offset, in the arithmetic of the data: f32 for f32, bf16 and f16 data, f64 for f64 data.
  * The weight may be absent: g = 1. The bias may be absent: b = 0 is not added.
@@ -191,8 +192,8 @@ enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS =
 /* Types of a backward: T is the type of dy. x: T, or f32 with bf16 and f16 data: a residual sum that was kept in f32.
  * dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
  * dbias: T or f32 each. Other combinations are RMS_E_DTYPE.
- * Where x and dy differ in type, "as x" is no answer: every tensor that is given must then say its type, or the call is
- * RMS_E_DTYPE. */
+ * Where x and dy differ in type, RMS_AS_X is ambiguous: every tensor that is given must then state its type, or the call
+ * returns RMS_E_DTYPE. */
 typedef struct rms_backward_args {
   int64_t outer, inner;
   rms_const_view dy;
@@ -205,7 +206,7 @@ typedef struct rms_backward_args {
   void *dweight, *dbias;     /* optional: sums over all rows (with weight_per_inner: over outer), dense                   */
   void *workspace;           /* needed with dweight or dbias: rms_backward_workspace() bytes, 64-byte aligned             */
   size_t workspace_bytes;
-  int32_t weight_dtype;      /* without a weight it still says how products of dweight are rounded: see rms_backward      */
+  int32_t weight_dtype;      /* also decides how products of dweight are rounded, even without a weight: see rms_backward */
   int32_t dweight_dtype, dbias_dtype;
   int32_t accumulate;        /* RMS_ACCUMULATE_... flags                                                                  */
 } rms_backward_args;
@@ -237,9 +238,9 @@ static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_arg
  * With zero rows dweight and dbias are set to zeros, or left alone when accumulating. */
 static inline rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor);
 
-/* Bytes of workspace that rms_backward and rms_backward_apply need for this call: 0 if it wants neither dweight nor dbias,
- * or if they would refuse it. Bounded whatever `outer` is. Nothing is read or written through the pointers of args: they
- * only say which tensors there are, may still point anywhere, and may overlap. */
+/* Bytes of workspace that rms_backward and rms_backward_apply need for this call: 0 if it asks for neither dweight nor
+ * dbias, or if they would refuse it. The size is bounded whatever `outer` is. Nothing is read or written through the
+ * pointers of args: they only say which tensors there are, may still point anywhere, and may overlap. */
 static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* ---- 5. The same in two halves, for rows that are sharded over machines ---- */
@@ -285,23 +286,24 @@ static inline rms_status rms_backward_apply(const rms_spec *spec, const rms_back
 
 /* ---- 6. Threads ---- */
 
-/* A parallel for of the caller's (a struct that never changes): run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order, and
- * returns when all are done. Calls too small to gain are run on the calling thread without it. */
+/* A parallel for of the caller: run() calls task(arg, i) once for each i in 0..tasks-1, on any threads in any order, and
+ * returns when all are done. Calls that are too small to gain from threads run on the calling thread without it. This
+ * struct never changes. */
 struct rms_executor {
   void *ctx;
   int32_t concurrency; /* how many tasks may run at once; at least 1 */
   void (*run)(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg);
 };
 
-/* A plain pool of threads for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4) starts
- * three. One call at a time runs on a pool; a second one from another thread waits for it. A call from inside a task waits
- * for nobody: where its pool is busy, as the task's own is, it runs on the calling thread.
+/* A thread pool for programs that have none. threads counts the calling thread: rms_pool_create(&pool, 4) starts three.
+ * One call at a time runs on a pool; a second one from another thread waits for it. A call from inside a task never waits:
+ * where its pool is busy, as the task's own pool is, it runs on the calling thread.
  *
- * Threads of a pool that wait spin for about 50 microseconds and then sleep; with more threads than the process has cores
- * they sleep at once.
+ * Idle threads of a pool spin for about 50 microseconds and then sleep; with more threads than the process has cores they
+ * sleep at once.
  *
  * The child of a fork has none of its parent's threads. There a call on the parent's pool runs on the calling thread,
- * rms_pool_destroy frees its memory, and a pool that the child makes works as any other. */
+ * rms_pool_destroy frees its memory, and a pool that the child creates works like any other. */
 typedef struct rms_pool rms_pool;
 RMS_API rms_status rms_pool_create(rms_pool **pool, int threads);
 RMS_API void rms_pool_destroy(rms_pool *pool); /* NULL is fine; no call may be running on it */
@@ -318,22 +320,23 @@ RMS_API int rms_isa_usable(const char *name); /* 1: compiled in and this CPU run
 RMS_API const char *rms_isa_active(void);     /* the one in use; NULL if RMSNORM_ISA names a bad one */
 RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automatic choice            */
 
-/* Calls whose tensors take more bytes than this bypass the caches when they write (non-temporal stores): past the last
- * level of cache that saves a third of the traffic, below it costs. The default comes from the size of the last-level cache
- * or from the environment variable RMSNORM_STREAM_BYTES: digits alone, anything else makes every operation return
- * RMS_E_ENVIRONMENT until a number is set. 0 bypasses always, INT64_MAX never. The bits do not change. */
+/* Calls whose tensors take more bytes than this use non-temporal stores, which bypass the caches. For data larger than the
+ * caches that saves a third of the memory traffic; for smaller data it is slower. The default is half of the L3 cache or,
+ * where the L3 is that of a whole socket (over 100 MB), the L2 cache; a call on several threads counts the L2 of each. The
+ * environment variable RMSNORM_STREAM_BYTES sets it too: decimal digits only, anything else makes every operation return
+ * RMS_E_ENVIRONMENT until a number is set. 0: always, INT64_MAX: never. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
 
 /* ---- 8. How the interface grows ---- */
 
-/* A program keeps working, not recompiled, with every later library of the same soname (the soname changes with the minor
- * version before 1.0, with the major version after). A program that was compiled with a later header than the library's is
- * served as long as it uses nothing that the library lacks, and gets RMS_E_VERSION otherwise.
+/* A program works without recompilation with every later library of the same soname (the soname changes with the minor
+ * version before 1.0, with the major version after). A program that was compiled with a later header than the library's
+ * works as long as it uses nothing that the library lacks, and gets RMS_E_VERSION otherwise.
  *
- * That is why rms_forward and the others are inline: what the library exports takes the size of each struct, as the
- * caller's header knows it. Bindings to other languages call these, with the sizes of their own structs. A shorter struct
- * is taken as if zeros followed it; a longer one must have nothing but zeros behind what the library knows.
+ * This is why rms_forward and the others are inline: the exported functions take the size of each struct as the caller's
+ * header knows it. Bindings to other languages call these with the sizes of their own structs. A shorter struct is taken
+ * as if zeros followed it; a longer one must hold only zeros after the part that the library knows.
  *
  * To add a field (this is for maintainers of the library):
  *   - append it to rms_spec, rms_forward_args or rms_backward_args in whole multiples of 8 bytes, without padding, so that
@@ -341,7 +344,8 @@ RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to
  *   - new enumerators and statuses get new numbers; numbers are never used again;
  *   - never change the size or order of what is there. Views are parts of other structs: they have `reserved` and
  *     `col_stride` for their future and do not grow. rms_stat, rms_grad_sum and rms_executor never change;
- *   - the new size and offset go into the assertions of src/core/sized.c, and tests/abi has the new description. */
+ *   - add the new size and offset to the assertions of src/core/sized.c, and refresh tests/static/rmsnorm.abi
+ *     (tests/README.md). */
 RMS_API rms_status rms_forward_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
                                      const rms_executor *executor);
 RMS_API rms_status rms_backward_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,

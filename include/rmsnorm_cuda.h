@@ -5,9 +5,9 @@
  * Same rms_spec, same argument structs, same statuses, same meaning; read rmsnorm.h first. What differs:
  *   - Every pointer in the argument structs, spec.indices, stats and sums is memory that the current device can reach.
  *     The structs themselves are ordinary host memory and may be reused when the call returns.
- *   - The index list is not read before the launch: that it ascends and stays inside the group is trusted.
- *   - Calls return when the work is queued on the stream: nothing waits, nothing is allocated, nothing is copied to or
- *     from the host. All of them can be captured in a CUDA graph.
+ *   - The index list is on the device and is not checked: it must ascend strictly and stay inside the group.
+ *   - Calls return when the work is queued on the stream. They wait for nothing, allocate nothing and copy nothing to
+ * or from the host. All of them can be captured in a CUDA graph.
  *   - Arguments are checked before the first launch. A valid call on a machine without a usable device is RMS_E_DEVICE;
  *     so is an error that the CUDA runtime reports at a launch, which the call then removes from the runtime again. An
  *     error that the caller's own work left there (cudaPeekAtLastError) is neither reported nor removed.
@@ -16,10 +16,11 @@
  *     touches memory. Other kernels, copies and events are not affected. The call itself may start before such a kernel
  *     ahead of it has ended, and waits for it likewise.
  *
- * Same row, same bits: whatever the row count, the row's place, alignment, strides and run. dweight and dbias have the
- * same bits on every run on the same kind of GPU; with one shard the two halves of a call, given the same arguments,
- * have the bits of the whole call. The bits are not those of the CPU library: the order of the sums is another one.
- * docs/cuda.md has the order, the kernels and their limits; docs/gpu-results.md measured speeds. */
+ * Same row, same bits: the result of a row does not depend on the number of rows, its position, alignment or strides,
+ * and is the same on every run. dweight and dbias have the same bits on every run on the same kind of GPU; with one
+ * shard the two halves of a call, given the same arguments, have the bits of the whole call. The bits are not those of
+ * the CPU library, because the order of the sums differs. docs/cuda.md has the order, the kernels, their speed and
+ * their limits. */
 #ifndef RMSNORM_CUDA_H
 #define RMSNORM_CUDA_H
 
@@ -39,9 +40,9 @@ static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forwar
 static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backward_args *args, rms_cuda_stream stream);
 
 /* Bytes of device memory, 64-byte aligned, that are enough for rms_cuda_backward and for rms_cuda_backward_apply with
- * these arguments on the current device; 0 if they want neither dweight nor dbias, would refuse the call, or have no
- * device. Nothing is read or written through the pointers of args: they say which tensors there are and how they are
- * aligned, no more. */
+ * these arguments on the current device; 0 if the call asks for neither dweight nor dbias, if it would be refused, or
+ * if there is no device. Nothing is read or written through the pointers of args: they only say which tensors there are
+ * and how they are aligned. */
 static inline size_t rms_cuda_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles

@@ -6,7 +6,7 @@
  *   rms_executor omp = rms_openmp_executor(0);
  *   rms_forward(&spec, &args, &omp);
  *
- * Compile with -fopenmp, or link OpenMP::OpenMP_C in CMake. Programs without OpenMP take rms_pool of rmsnorm.h instead.
+ * Compile with -fopenmp, or link OpenMP::OpenMP_C in CMake. Programs without OpenMP use rms_pool of rmsnorm.h instead.
  */
 #ifndef RMSNORM_OPENMP_H
 #define RMSNORM_OPENMP_H
@@ -26,8 +26,8 @@ static inline void rms_openmp_run(void *ctx, int64_t tasks, void (*task)(void *a
 }
 
 /* threads: how many to use, the calling one included; below 1: as many as OpenMP would (OMP_NUM_THREADS). The executor
- * is a plain value, to be used from any thread and never destroyed. Inside a parallel region of the caller's, OpenMP's
- * rules on nesting decide how many threads there are; the results do not depend on it. */
+ * is a plain value that may be used from any thread and needs no clean-up. Inside a parallel region of the caller,
+ * OpenMP's rules on nesting decide how many threads there are; the results do not depend on it. */
 static inline rms_executor rms_openmp_executor(int threads) {
   rms_executor executor;
   if (threads < 1) threads = omp_get_max_threads();

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # build.sh BUILD JOBS TARGET CMAKE_ARGUMENT...: configures the folder BUILD and builds TARGET with JOBS compilers. Prints one
-# line; on a terminal it counts along. What the tools say goes to BUILD/build.log, and is shown if they fail.
+# line, with progress on a terminal. The output of the tools goes to BUILD/build.log and is shown if they fail.
 set -eu
 build=$1 jobs=$2 target=$3
 shift 3
@@ -18,7 +18,7 @@ if [ ! -e "$build/CMakeCache.txt" ]; then
     set -- -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache "$@"
   fi
 fi
-export CCACHE_NOHASHDIR=1 # what is compiled here is found again by the builds inside tests
+export CCACHE_NOHASHDIR=1 # so that the builds inside tests find what is compiled here
 if ! cmake "$@" >"$log" 2>&1; then
   cat "$log" >&2
   exit 1

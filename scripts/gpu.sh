@@ -72,16 +72,18 @@ if has report; then
     echo
     echo "## Speed (\`rmsnorm bench --device cuda\`)"
     echo
-    echo "Graph replay over rotating buffers (inputs and outputs) of at least 640 MB or 1024 sets, median of 15 replays, spread: second"
-    echo "lowest to second highest. GB/s of the bytes that must move; copy: the fastest plain copy with the same mix of reads and writes."
-    echo "warm: the same buffers over and over, so that they stay in L2. The library's kernels start while the one before them ends"
-    echo "(programmatic dependent launch); the copies do not."
+    echo "- Method: CUDA graph replay over rotating buffers (inputs and outputs) of at least 640 MB or 1024 sets, median of 15 replays;"
+    echo "  spread: second lowest to second highest. \"warm\" uses the same buffers over and over, so that they stay in L2."
+    echo "- GB/s counts the bytes that must move. \"copy\" is the fastest copy with the same mix of reads and writes, \"share\" the"
+    echo "  fraction of its speed."
+    echo "- The library's kernels overlap their starts with the end of the kernel before them (programmatic dependent launch); the"
+    echo "  copies do not."
     echo
     echo '```'
     cat "$log/bench.txt"
     echo '```'
     echo
-    echo '`docs/cuda.md` says what limits the bars that are missed.'
+    echo '`docs/cuda.md` says what limits the targets that are missed.'
   } >"$log/gpu-results.md"
   cp "$log/gpu-results.md" docs/gpu-results.md
 fi

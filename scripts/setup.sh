@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# setup.sh LIST...: installs the Debian packages of the lists (lines of `package  # why`) that are missing, if that can be done
-# without asking anybody: as root, or with a sudo that wants no password. Otherwise one message says what to install and
-# how. Succeeds if nothing is missing, or if what the build cannot do without is there. RMSNORM_SETUP=off: never install.
+# setup.sh LIST...: installs the missing Debian packages of the lists (lines of `package  # why`), if that needs no password: as
+# root, or with a sudo that asks for none. Otherwise it prints what to install and how. Succeeds if nothing is missing, or if
+# at least a C compiler and the build tools are there. RMSNORM_SETUP=off: never install.
 # shellcheck disable=SC2016,SC2086 # ${...} is for dpkg-query; lists of packages are meant to split
 set -eu
 export LC_ALL=C

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test.sh BUILD JOBS first|rest|large: runs the tests of the build folder that `make test` has, those that `make test-all`
-# adds, or those of `make test-python`; the last line counts them, with `rest` and `large` together with the ones before.
+# test.sh BUILD JOBS first|rest|large: runs the tests of `make test` (first), those that `make test-all` adds (rest), or those of
+# `make test-python` (large). The last line counts the results, including those of the parts that ran before.
 # Details: BUILD/tests-first.xml, BUILD/tests-rest.xml, BUILD/tests-large.xml.
-# RMSNORM_STRICT=on: a skipped test is a failure, but for those that need a GPU or its compiler.
+# RMSNORM_STRICT=on: a skipped test is a failure, except those that need a GPU or its compiler.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build have their own
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../verify/splitmix.h"
 #include "system.h"
 
 enum { PRINTED_FAILURES = 20, SKIPPED = 77, CANARY = 0xA5, CANARY_BYTES = 512 };
@@ -227,7 +228,7 @@ int t_main(int argc, char **argv, const t_case *cases, size_t count) {
   return bad ? 1 : skips == ran ? SKIPPED : 0;
 }
 
-/* ---- Random numbers (splitmix64) ---- */
+/* ---- Random numbers ---- */
 
 static uint64_t environment_number(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -257,10 +258,7 @@ t_rng t_rng_make(uint64_t stream) {
 }
 
 uint64_t t_random(t_rng *rng) {
-  uint64_t z = rng->state += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
+  return splitmix_next(&rng->state);
 }
 
 int64_t t_random_below(t_rng *rng, int64_t limit) {

@@ -148,8 +148,9 @@ units_of() {
   case $1 in
   src/core/*.c | src/cpu/*.c) echo "$1" ;;
   src/core/*.h) echo "${library[*]}" ;;
+  src/cpu/vec/x86.h | src/cpu/vec/same.h) echo "${kernels[*]} ${vec_units[*]}" ;;
   src/cpu/vec/*.h) isa=${1##*/}; isa=${isa%.h}; echo "src/cpu/isa/$isa.c tests/vec/$isa.c" ;;
-  src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/core/backward.c" ;;
+  src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/cpu/column_sums.c" ;;
   *) echo "${kernels[*]}" ;;
   esac
 }
@@ -163,8 +164,9 @@ for_each_mutation() {
     '#'* | '') ;;
     '- '*) old=${line:2} ;;
     '+ '*)
-      isa=${file##*/}
-      [[ $file != src/cpu/vec/*.h || " $isas " == *" ${isa%.h} "* ]] || continue
+      isa=${file##*/} isa=${isa%.h}
+      case $isa in x86) isa=avx2 ;; same) isa=scalar ;; esac
+      [[ $file != src/cpu/vec/*.h || " $isas " == *" $isa "* ]] || continue
       [[ $file == *"$only"* ]] || continue
       "$1" "$file" "$old" "${line:2}"
       ;;

@@ -96,7 +96,4 @@ int verify_problem_print(const verify_problem *problem, char *text, size_t text_
 const char *verify_dtype_name(rms_dtype dtype);
 const char *verify_data_name(verify_data data);
 
-/* The word of `words` (NULL-terminated) that is nearest to `text`, or NULL if none is near. */
-const char *verify_nearest_word(const char *text, const char *const *words);
-
 #endif

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * xoshiro256** seeded by splitmix64. */
 #include "random.h"
-
-static uint64_t splitmix(uint64_t *state) {
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
+#include "splitmix.h"
 
 static uint64_t rotate(uint64_t value, int count) {
   return value << count | value >> (64 - count);
@@ -16,9 +10,9 @@ static uint64_t rotate(uint64_t value, int count) {
 verify_random verify_random_start(uint64_t seed, uint64_t stream) {
   verify_random random;
   uint64_t state = seed;
-  state = splitmix(&state) ^ stream * 0xd1342543de82ef95u;
+  state = splitmix_next(&state) ^ stream * 0xd1342543de82ef95u;
   for (int i = 0; i < 4; i++)
-    random.state[i] = splitmix(&state);
+    random.state[i] = splitmix_next(&state);
   return random;
 }
 

@@ -42,17 +42,6 @@ static void compare(verify_result *result, const verify_worst *where, rms_dtype 
   }
 }
 
-static void compare_row(verify_result *result, const verify_case *c, verify_role role, int64_t outer, int64_t inner,
-                        const dd *exact, const double *error, const double *size, double *buffer) {
-  if (!verify_case_has(c, role)) return;
-  const verify_tensor *t = &c->tensor[role];
-  verify_row_now(c, (verify_row_at){role, outer, inner}, buffer);
-  for (int64_t j = 0; j < t->cols; j++) {
-    verify_worst where = {role, outer, inner, j, 0, buffer[j]};
-    compare(result, &where, t->dtype, exact[j], error[j], size[j]);
-  }
-}
-
 static void compare_statistics(verify_result *result, const verify_case *c, const verify_row *row, int64_t outer,
                                int64_t inner) {
   for (int64_t i = 0; i < row->groups; i++) {
@@ -80,7 +69,9 @@ typedef struct column {
   double error, magnitude, size;
 } column;
 
-enum { BUFFERS = 8 };
+/* Rows of doubles. A row of x, then of what is beside it, what was there before and what is there now. */
+enum { ROW_X, ROW_RESIDUAL, ROW_GAIN, ROW_DY, ROW_OLD, ROW_GOT, ROW_ZEROS, ROW_SIZES, ROWS };
+enum { ROW_BIAS = ROW_DY, ROW_DRESIDUAL = ROW_RESIDUAL };
 
 typedef struct walk {
   verify_case c;
@@ -88,7 +79,7 @@ typedef struct walk {
   verify_spec spec;
   rms_spec called; /* the same for the library */
   verify_row row;
-  double *buffer[BUFFERS]; /* x, residual or dresidual, g, b or dy, old values, got, zeros, sizes */
+  double *rows[ROWS];
   column *dweight, *dbias; /* inner x cols, or cols */
 } walk;
 
@@ -101,8 +92,8 @@ static int walk_open(walk *w, const verify_problem *problem) {
   w->called = verify_library_spec(&w->spec);
   size_t cols = (size_t)w->spec.cols, weights = cols * (size_t)(w->spec.weight_per_inner ? w->c.problem.inner : 1);
   int ok = verify_row_create(&w->row, &w->spec) == 0;
-  for (int i = 0; i < BUFFERS; i++)
-    ok &= (w->buffer[i] = calloc(cols, sizeof(double))) != NULL;
+  for (int i = 0; i < ROWS; i++)
+    ok &= (w->rows[i] = calloc(cols, sizeof(double))) != NULL;
   ok &= (w->dweight = calloc(weights, sizeof(column))) != NULL;
   ok &= (w->dbias = calloc(weights, sizeof(column))) != NULL;
   return ok ? 0 : -1;
@@ -111,38 +102,56 @@ static int walk_open(walk *w, const verify_problem *problem) {
 static void walk_close(walk *w) {
   verify_memory_free(&w->memory);
   verify_row_destroy(&w->row);
-  for (int i = 0; i < BUFFERS; i++)
-    free(w->buffer[i]);
+  for (int i = 0; i < ROWS; i++)
+    free(w->rows[i]);
   free(w->dweight);
   free(w->dbias);
 }
 
-static const double *load_row(walk *w, verify_role role, int64_t outer, int64_t inner, int buffer) {
+static const double *load_row(walk *w, verify_role role, int64_t outer, int64_t inner, int row) {
   if (!verify_case_has(&w->c, role)) return NULL;
-  verify_row_before(&w->c, &w->memory, (verify_row_at){role, outer, inner}, w->buffer[buffer]);
-  return w->buffer[buffer];
+  verify_row_before(&w->c, &w->memory, (verify_row_at){role, outer, inner}, w->rows[row]);
+  return w->rows[row];
+}
+
+/* A row of exact values, how far off each may be, and the size of what it is a sum of. */
+typedef struct exact_row {
+  const dd *exact;
+  const double *error, *size;
+} exact_row;
+
+static void compare_row(walk *w, verify_row_at at, exact_row row, verify_result *result) {
+  if (!verify_case_has(&w->c, at.role)) return;
+  const verify_tensor *t = &w->c.tensor[at.role];
+  double *got = w->rows[ROW_GOT];
+  verify_row_now(&w->c, at, got);
+  for (int64_t j = 0; j < t->cols; j++) {
+    verify_worst where = {at.role, at.outer, at.inner, j, 0, got[j]};
+    compare(result, &where, t->dtype, row.exact[j], row.error[j], row.size[j]);
+  }
 }
 
 static void load_gain(walk *w, int64_t inner) {
   int64_t weight_row = w->spec.weight_per_inner ? inner : 0;
-  w->row.g = load_row(w, VERIFY_WEIGHT, 0, weight_row, 2);
+  w->row.g = load_row(w, VERIFY_WEIGHT, 0, weight_row, ROW_GAIN);
   for (int64_t j = 0; w->row.g && j < w->spec.cols; j++)
-    w->buffer[2][j] = verify_gain(&w->spec, w->buffer[2][j]);
+    w->rows[ROW_GAIN][j] = verify_gain(&w->spec, w->rows[ROW_GAIN][j]);
 }
 
 static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
-  w->row.x = load_row(w, VERIFY_X, outer, inner, 0);
-  const double *residual = load_row(w, VERIFY_RESIDUAL, outer, inner, 1);
+  w->row.x = load_row(w, VERIFY_X, outer, inner, ROW_X);
+  const double *residual = load_row(w, VERIFY_RESIDUAL, outer, inner, ROW_RESIDUAL);
   load_gain(w, inner);
-  w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, 3);
+  w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, ROW_BIAS);
   dd *sum = w->row.u; /* a forward has no other use for it */
   for (int64_t j = 0; residual && j < w->spec.cols; j++)
-    sum[j] = dd_from(w->buffer[0][j] = verify_residual_sum(&w->spec, w->buffer[0][j], residual[j]));
+    sum[j] = dd_from(w->rows[ROW_X][j] = verify_residual_sum(&w->spec, w->rows[ROW_X][j], residual[j]));
   verify_oracle_statistic(&w->row);
   verify_oracle_forward(&w->row);
   verify_bound_forward(&w->row);
-  compare_row(result, &w->c, VERIFY_Y, outer, inner, w->row.y, w->row.y_error, w->row.y_size, w->buffer[5]);
-  compare_row(result, &w->c, VERIFY_SUM, outer, inner, sum, w->buffer[6], w->buffer[6], w->buffer[5]);
+  compare_row(w, (verify_row_at){VERIFY_Y, outer, inner}, (exact_row){w->row.y, w->row.y_error, w->row.y_size}, result);
+  compare_row(w, (verify_row_at){VERIFY_SUM, outer, inner}, (exact_row){sum, w->rows[ROW_ZEROS], w->rows[ROW_ZEROS]},
+              result);
   compare_statistics(result, &w->c, &w->row, outer, inner);
 }
 
@@ -160,11 +169,11 @@ static void add_to_columns(walk *w, int64_t inner) {
 }
 
 static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
-  w->row.x = load_row(w, VERIFY_X, outer, inner, 0);
-  w->row.dres = load_row(w, VERIFY_DRESIDUAL, outer, inner, 1);
+  w->row.x = load_row(w, VERIFY_X, outer, inner, ROW_X);
+  w->row.dres = load_row(w, VERIFY_DRESIDUAL, outer, inner, ROW_DRESIDUAL);
   load_gain(w, inner);
-  w->row.dy = load_row(w, VERIFY_DY, outer, inner, 3);
-  w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VERIFY_DX, outer, inner, 4) : NULL;
+  w->row.dy = load_row(w, VERIFY_DY, outer, inner, ROW_DY);
+  w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VERIFY_DX, outer, inner, ROW_OLD) : NULL;
 }
 
 static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
@@ -173,8 +182,9 @@ static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *r
   verify_oracle_backward(&w->row);
   verify_bound_backward(&w->row);
   add_to_columns(w, inner);
-  compare_row(result, &w->c, VERIFY_DX, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
-  compare_row(result, &w->c, VERIFY_DS, outer, inner, w->row.dx, w->row.dx_error, w->row.dx_size, w->buffer[5]);
+  const exact_row dx = {w->row.dx, w->row.dx_error, w->row.dx_size};
+  compare_row(w, (verify_row_at){VERIFY_DX, outer, inner}, dx, result);
+  compare_row(w, (verify_row_at){VERIFY_DS, outer, inner}, dx, result);
 }
 
 static void compare_columns(walk *w, verify_role role, const column *columns, int accumulate, verify_result *result) {
@@ -182,15 +192,15 @@ static void compare_columns(walk *w, verify_role role, const column *columns, in
   const verify_tensor *t = &w->c.tensor[role];
   int64_t rows = w->c.problem.outer * (w->spec.weight_per_inner ? 1 : w->c.problem.inner);
   for (int64_t h = 0; h < t->inner; h++) {
-    if (accumulate) verify_row_before(&w->c, &w->memory, (verify_row_at){role, 0, h}, w->buffer[4]);
+    if (accumulate) verify_row_before(&w->c, &w->memory, (verify_row_at){role, 0, h}, w->rows[ROW_OLD]);
     for (int64_t j = 0; j < t->cols; j++) {
       const column *s = &columns[h * t->cols + j];
       double error = verify_bound_column(&w->spec, rows, s->error, s->magnitude);
-      w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->buffer[4][j])) : s->sum;
-      w->buffer[7][j] = s->size;
-      w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->buffer[4][j])) : error;
+      w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->rows[ROW_OLD][j])) : s->sum;
+      w->rows[ROW_SIZES][j] = s->size;
+      w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->rows[ROW_OLD][j])) : error;
     }
-    compare_row(result, &w->c, role, 0, h, w->row.dw, w->row.dw_error, w->buffer[7], w->buffer[5]);
+    compare_row(w, (verify_row_at){role, 0, h}, (exact_row){w->row.dw, w->row.dw_error, w->rows[ROW_SIZES]}, result);
   }
 }
 
@@ -213,7 +223,7 @@ static void save_statistics(walk *w) {
   const verify_problem *p = &w->c.problem;
   for (int64_t i = 0; i < p->outer; i++)
     for (int64_t h = 0; h < p->inner; h++) {
-      w->row.x = load_row(w, VERIFY_X, i, h, 0);
+      w->row.x = load_row(w, VERIFY_X, i, h, ROW_X);
       verify_oracle_statistic(&w->row);
       for (int64_t g = 0; g < w->row.groups; g++) {
         const verify_group *group = &w->row.group[g];

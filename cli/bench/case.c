@@ -19,7 +19,7 @@ static size_t round_up(size_t bytes, size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/* Each tensor starts on its own line offset within a page: power-of-two distances would make streams evict each
+/* Each tensor starts on its own line offset within a page: power-of-two distances would make buffers evict each
  * other. */
 static size_t start_of(size_t used, int number) {
   return used + (size_t)number * SKEW_LINES * LINE;
@@ -159,11 +159,11 @@ size_t case_output_row_bytes(const bench_case *c, verify_role role) {
 
 /* ---- A whole case ---- */
 
-/* What the ceiling copies; a tensor of wider elements counts as several streams of the narrowest width. */
-static void find_streams(bench_case *c) {
+/* What the ceiling copies; a tensor of wider elements counts as several buffers of the narrowest width. */
+static void find_buffers(bench_case *c) {
   const traffic moved = traffic_of(&c->base);
   const verify_problem *p = &c->base.problem;
-  copy_streams *s = &c->streams;
+  copy_buffers *s = &c->buffers;
   size_t data_size = rms_dtype_size(p->spec.dtype);
   const verify_tensor *first = &c->base.tensor[moved.reads[0]];
   s->bytes = first->bytes / rms_dtype_size(first->dtype) * data_size;
@@ -200,7 +200,7 @@ static int prepare(bench_case *c, const verify_problem *problem) {
     c->backward = verify_case_backward_args(&c->base);
   else
     c->forward = verify_case_forward_args(&c->base);
-  find_streams(c);
+  find_buffers(c);
   return 0;
 }
 

@@ -14,7 +14,7 @@ typedef struct bench_case {
   rms_spec spec;
   rms_forward_args forward;
   rms_backward_args backward;
-  copy_streams streams; /* the tensors that grow with rows x cols: what the ceiling copies */
+  copy_buffers buffers; /* the tensors that grow with rows x cols: what the ceiling copies */
   double elements;      /* rows x cols                                                     */
   double bytes;         /* read and written, weights left out                              */
   void *arena;

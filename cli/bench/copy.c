@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static void copy_memcpy(const copy_streams *s, size_t begin, size_t end) {
+static void copy_memcpy(const copy_buffers *s, size_t begin, size_t end) {
   memcpy((char *)s->writes[0] + begin, (const char *)s->reads[0] + begin, end - begin);
 }
 
@@ -26,8 +26,8 @@ static void rewrite_words(char *data, size_t bytes) {
     words[i] = words[i];
 }
 
-/* Any mix on any machine: blocks of a page, so that the streams advance together. */
-static void copy_portable(const copy_streams *s, size_t begin, size_t end) {
+/* Any mix on any machine: blocks of a page, so that the buffers advance together. */
+static void copy_portable(const copy_buffers *s, size_t begin, size_t end) {
   enum { BLOCK = 4096 };
   for (size_t at = begin; at < end; at += BLOCK) {
     size_t bytes = end - at < BLOCK ? end - at : BLOCK;
@@ -44,25 +44,25 @@ static void copy_portable(const copy_streams *s, size_t begin, size_t end) {
 }
 
 #ifdef RMSNORM_BENCH_X86
-static int aligned_for_streaming(const copy_streams *s) {
+static int aligned_for_streaming(const copy_buffers *s) {
   for (int i = 0; i < s->write_count; i++)
     if ((uintptr_t)s->writes[i] % 64) return 0;
   return 1;
 }
 #endif
 
-static int in_place(const copy_streams *s) {
+static int in_place(const copy_buffers *s) {
   for (int i = 0; i < s->write_count && i < s->read_count; i++)
     if (s->reads[i] == s->writes[i]) return 1;
   return 0;
 }
 
-int copy_methods(const copy_streams *streams, copy_method *methods) {
+int copy_methods(const copy_buffers *buffers, copy_method *methods) {
   int count = 0;
-  if (streams->read_count == 1 && streams->write_count == 1 && !in_place(streams))
+  if (buffers->read_count == 1 && buffers->write_count == 1 && !in_place(buffers))
     methods[count++] = (copy_method){"memcpy", copy_memcpy};
 #ifdef RMSNORM_BENCH_X86
-  int streamable = aligned_for_streaming(streams);
+  int streamable = aligned_for_streaming(buffers);
   if (__builtin_cpu_supports("avx2")) {
     methods[count++] = (copy_method){"avx2", copy_avx2};
     if (streamable) methods[count++] = (copy_method){"avx2-nt", copy_avx2_stream};
@@ -78,22 +78,22 @@ int copy_methods(const copy_streams *streams, copy_method *methods) {
 
 typedef struct copy_job {
   copy_function *run;
-  const copy_streams *streams;
+  const copy_buffers *buffers;
   int64_t pieces;
 } copy_job;
 
 static void copy_piece(void *arg, int64_t i) {
   const copy_job *job = arg;
-  size_t bytes = job->streams->bytes, pieces = (size_t)job->pieces;
+  size_t bytes = job->buffers->bytes, pieces = (size_t)job->pieces;
   size_t begin = bytes / pieces * (size_t)i / 64 * 64;
   size_t end = i + 1 == job->pieces ? bytes : bytes / pieces * (size_t)(i + 1) / 64 * 64;
-  job->run(job->streams, begin, end);
+  job->run(job->buffers, begin, end);
 }
 
-void copy_run(copy_function *run, const copy_streams *streams, const rms_executor *executor) {
-  copy_job job = {run, streams, executor ? executor->concurrency : 1};
+void copy_run(copy_function *run, const copy_buffers *buffers, const rms_executor *executor) {
+  copy_job job = {run, buffers, executor ? executor->concurrency : 1};
   if (job.pieces == 1)
-    run(streams, 0, streams->bytes);
+    run(buffers, 0, buffers->bytes);
   else
     executor->run(executor->ctx, job.pieces, copy_piece, &job);
 }

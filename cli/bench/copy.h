@@ -10,28 +10,28 @@
 
 enum { COPY_READS_MAX = 4, COPY_WRITES_MAX = 4 };
 
-/* Streams of `bytes` bytes each. Write i receives read i (or the last read); reads beyond the writes are only read. */
-typedef struct copy_streams {
+/* Buffers of `bytes` bytes each. Write i receives read i (or the last read); reads beyond the writes are only read. */
+typedef struct copy_buffers {
   const void *reads[COPY_READS_MAX];
   void *writes[COPY_WRITES_MAX];
   int read_count, write_count;
   size_t bytes;
-} copy_streams;
+} copy_buffers;
 
-/* Copies bytes begin..end-1 of every stream; begin is a multiple of 64. */
-typedef void copy_function(const copy_streams *streams, size_t begin, size_t end);
+/* Copies bytes begin..end-1 of every buffer; begin is a multiple of 64. */
+typedef void copy_function(const copy_buffers *buffers, size_t begin, size_t end);
 
 typedef struct copy_method {
   const char *name; /* "memcpy", "avx2", "avx2 non-temporal" */
   copy_function *run;
 } copy_method;
 
-/* The methods of this machine that can copy these streams; at most COPY_METHODS_MAX. */
+/* The methods of this machine that can copy these buffers; at most COPY_METHODS_MAX. */
 enum { COPY_METHODS_MAX = 6 };
-int copy_methods(const copy_streams *streams, copy_method *methods);
+int copy_methods(const copy_buffers *buffers, copy_method *methods);
 
-/* One copy of all streams, cut into one piece per thread; executor NULL: on the calling thread. */
-void copy_run(copy_function *run, const copy_streams *streams, const rms_executor *executor);
+/* One copy of all buffers, cut into one piece per thread; executor NULL: on the calling thread. */
+void copy_run(copy_function *run, const copy_buffers *buffers, const rms_executor *executor);
 
 /* Defined where the compiler knows the instruction set. */
 copy_function copy_avx2, copy_avx2_stream, copy_avx512, copy_avx512_stream;

@@ -13,7 +13,7 @@
 
 static volatile char copy_sink; /* reads that are stored nowhere end here, so that they are done */
 
-static inline __attribute__((always_inline)) void copy_body(const copy_streams *s, size_t begin, size_t end, int reads,
+static inline __attribute__((always_inline)) void copy_body(const copy_buffers *s, size_t begin, size_t end, int reads,
                                                             int writes, int bypass) {
   line mixed = {0};
   size_t whole = begin + (end - begin) / 64 * 64;
@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) void copy_body(const copy_streams *
 }
 
 /* The counts become constants of each loop. */
-static inline __attribute__((always_inline)) void copy_mix(const copy_streams *s, size_t begin, size_t end,
+static inline __attribute__((always_inline)) void copy_mix(const copy_buffers *s, size_t begin, size_t end,
                                                            int bypass) {
   switch (s->read_count * 8 + s->write_count) {
   case 1 * 8 + 1:
@@ -57,11 +57,11 @@ static inline __attribute__((always_inline)) void copy_mix(const copy_streams *s
   }
 }
 
-void COPY_STORE_NAME(const copy_streams *streams, size_t begin, size_t end) {
-  copy_mix(streams, begin, end, 0);
+void COPY_STORE_NAME(const copy_buffers *buffers, size_t begin, size_t end) {
+  copy_mix(buffers, begin, end, 0);
 }
 
-void COPY_STREAM_NAME(const copy_streams *streams, size_t begin, size_t end) {
-  copy_mix(streams, begin, end, 1);
+void COPY_STREAM_NAME(const copy_buffers *buffers, size_t begin, size_t end) {
+  copy_mix(buffers, begin, end, 1);
   line_fence();
 }

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * rmsnorm bench --device cuda. No problems: the list of bars. Returns the exit code. */
+ * rmsnorm bench --device cuda. No problems: the list of targets. Returns the exit code. */
 #ifndef RMSNORM_BENCH_CUDA_H
 #define RMSNORM_BENCH_CUDA_H
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
-    int
-    bench_cuda(char **problems, int count, int json);
+
+int bench_cuda(char **problems, int count, int as_json);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -61,7 +61,7 @@ static void add_variant(bench_result *r, const bench_case *c, engine_role role, 
 
 static void add_engines(bench_result *r, const bench_case *c, const char *active, int only_essential) {
   copy_method methods[COPY_METHODS_MAX];
-  int count = copy_methods(&c->streams, methods);
+  int count = copy_methods(&c->buffers, methods);
   for (int i = 0; i < count; i++) {
     char name[32];
     snprintf(name, sizeof name, "copy %s", methods[i].name);
@@ -84,7 +84,7 @@ rms_status engine_run(const bench_engine *e, const bench_case *c, const rms_exec
   rms_status status = RMS_OK;
   for (int64_t i = 0; i < calls; i++) {
     if (e->type == ENGINE_COPY)
-      copy_run(e->copy, &c->streams, executor);
+      copy_run(e->copy, &c->buffers, executor);
     else if (e->type == ENGINE_NAIVE)
       naive_run(c);
     else if (c->base.problem.backward)
@@ -234,8 +234,8 @@ int measure(const verify_problem *problem, const measure_options *options, bench
   }
   result->elements = c.elements;
   result->bytes = c.bytes;
-  result->reads = c.streams.read_count;
-  result->writes = c.streams.write_count;
+  result->reads = c.buffers.read_count;
+  result->writes = c.buffers.write_count;
   int code = measure_case(&c, options, result, reason, reason_size);
   case_destroy(&c);
   if (code) measure_free(result);

@@ -18,10 +18,13 @@ void report_begin(report *r, report_form form) {
   machine_read(&m);
   const char *active = rms_isa_active();
   if (form == REPORT_JSON) {
-    printf("{\n  \"version\": \"%s\",\n  \"cpu\": ", rms_version());
-    cli_json_string(stdout, m.cpu);
-    printf(",\n  \"instruction_set\": \"%s\",\n  \"last_level_cache_bytes\": %lld,\n  \"problems\": [",
-           active ? active : "none", (long long)m.last_level_bytes);
+    r->out.stream = stdout;
+    cli_json_open(&r->out, NULL, '{');
+    cli_json_text(&r->out, "version", rms_version());
+    cli_json_text(&r->out, "cpu", m.cpu);
+    cli_json_text(&r->out, "instruction_set", active ? active : "none");
+    cli_json_int(&r->out, "last_level_cache_bytes", m.last_level_bytes);
+    cli_json_open(&r->out, "problems", '[');
     return;
   }
   printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
@@ -62,19 +65,34 @@ static void problem_row(const bench_result *b, const char *text) {
          against_naive);
 }
 
-static void problem_json(const bench_result *b, const char *text) {
-  printf("\n    {\"problem\": \"%s\", \"elements\": %.0f, \"bytes\": %.0f, \"threads\": %d, \"reads\": %d, \"writes\": "
-         "%d, "
-         "\"ceiling\": \"%s\",\n     \"engines\": [",
-         text, b->elements, b->bytes, b->problem.threads, b->reads, b->writes, b->engines[b->ceiling].name);
-  for (int i = 0; i < b->engine_count; i++) {
-    const bench_engine *e = &b->engines[i];
-    printf("%s\n      {\"engine\": \"%s\", \"ns_per_call\": %.6g, \"ns_per_call_20\": %.6g, \"ns_per_call_80\": %.6g, "
-           "\"ns_per_element\": %.6g, \"gb_per_s\": %.6g, \"of_ceiling\": %.4f, \"rounds\": %d, \"calls\": %lld}",
-           i ? "," : "", e->name, e->median, e->low, e->high, e->median / b->elements, b->bytes / e->median,
-           e->of_ceiling, e->sample_count, (long long)e->calls);
-  }
-  printf("]}");
+static void engine_json(cli_json *j, const bench_result *b, const bench_engine *e) {
+  cli_json_open(j, NULL, '{');
+  cli_json_text(j, "engine", e->name);
+  cli_json_real(j, "ns_per_call", e->median);
+  cli_json_real(j, "ns_per_call_20", e->low);
+  cli_json_real(j, "ns_per_call_80", e->high);
+  cli_json_real(j, "ns_per_element", e->median / b->elements);
+  cli_json_real(j, "gb_per_s", b->bytes / e->median);
+  cli_json_real(j, "of_ceiling", e->of_ceiling);
+  cli_json_int(j, "rounds", e->sample_count);
+  cli_json_int(j, "calls", e->calls);
+  cli_json_close(j);
+}
+
+static void problem_json(cli_json *j, const bench_result *b, const char *text) {
+  cli_json_open(j, NULL, '{');
+  cli_json_text(j, "problem", text);
+  cli_json_int(j, "elements", (int64_t)b->elements);
+  cli_json_int(j, "bytes", (int64_t)b->bytes);
+  cli_json_int(j, "threads", b->problem.threads);
+  cli_json_int(j, "reads", b->reads);
+  cli_json_int(j, "writes", b->writes);
+  cli_json_text(j, "ceiling", b->engines[b->ceiling].name);
+  cli_json_open(j, "engines", '[');
+  for (int i = 0; i < b->engine_count; i++)
+    engine_json(j, b, &b->engines[i]);
+  cli_json_close(j);
+  cli_json_close(j);
 }
 
 static void problem_text(const bench_result *b, const char *text) {
@@ -92,14 +110,12 @@ static void problem_text(const bench_result *b, const char *text) {
 void report_problem(report *r, const bench_result *result) {
   char text[VERIFY_TEXT_MAX];
   verify_problem_print(&result->problem, text, sizeof text);
-  if (r->form == REPORT_JSON && r->problem_count) putchar(',');
   if (r->form == REPORT_JSON)
-    problem_json(result, text);
+    problem_json(&r->out, result, text);
   else if (r->form == REPORT_VERBOSE)
     problem_text(result, text);
   else
     problem_row(result, text);
-  r->problem_count++;
   fflush(stdout);
 }
 
@@ -119,24 +135,39 @@ void report_target(report *r, const char *subject, const char *description, doub
   line->met = met;
 }
 
-static void end_json(const report *r) {
-  printf("],\n  \"flatness\": [");
+static void end_json(report *r) {
+  cli_json *j = &r->out;
+  cli_json_close(j);
+  cli_json_open(j, "flatness", '[');
   for (int i = 0; i < r->level_count; i++) {
     const report_level *l = &r->levels[i];
-    printf("%s\n    {\"level\": \"%s\", \"elements\": %lld, \"widths\": [", i ? "," : "", l->level->name,
-           (long long)l->level->elements);
-    for (int j = 0; j < l->count; j++)
-      printf("%s{\"cols\": %lld, \"ns_per_element\": %.6g}", j ? ", " : "", (long long)FLAT_WIDTHS[j],
-             l->ns_per_element[j]);
-    printf("]}");
+    cli_json_open(j, NULL, '{');
+    cli_json_text(j, "level", l->level->name);
+    cli_json_int(j, "elements", l->level->elements);
+    cli_json_open(j, "widths", '[');
+    for (int k = 0; k < l->count; k++) {
+      cli_json_open(j, NULL, '{');
+      cli_json_int(j, "cols", FLAT_WIDTHS[k]);
+      cli_json_real(j, "ns_per_element", l->ns_per_element[k]);
+      cli_json_close(j);
+    }
+    cli_json_close(j);
+    cli_json_close(j);
   }
-  printf("],\n  \"targets\": [");
+  cli_json_close(j);
+  cli_json_open(j, "targets", '[');
   for (int i = 0; i < r->target_count; i++) {
     const report_line *b = &r->targets[i];
-    printf("%s\n    {\"subject\": \"%s\", \"target\": \"%s\", \"value\": %.6g, \"limit\": %.6g, \"met\": %s}",
-           i ? "," : "", b->subject, b->description, b->value, b->limit, b->met ? "true" : "false");
+    cli_json_open(j, NULL, '{');
+    cli_json_text(j, "subject", b->subject);
+    cli_json_text(j, "target", b->description);
+    cli_json_real(j, "value", b->value);
+    cli_json_real(j, "limit", b->limit);
+    cli_json_flag(j, "met", b->met);
+    cli_json_close(j);
   }
-  printf("]\n}\n");
+  cli_json_close(j);
+  cli_json_close(j);
 }
 
 static void end_text(const report *r) {
@@ -162,7 +193,7 @@ static void end_text(const report *r) {
   if (r->target_count) printf("\n%d of %d targets met\n", met, r->target_count);
 }
 
-void report_end(const report *r) {
+void report_end(report *r) {
   if (r->form == REPORT_JSON)
     end_json(r);
   else

@@ -4,6 +4,7 @@
 #ifndef RMSNORM_BENCH_REPORT_H
 #define RMSNORM_BENCH_REPORT_H
 
+#include "../json.h"
 #include "targets.h"
 
 enum { REPORT_TARGETS_MAX = 32, REPORT_TARGET_TEXT = 64 };
@@ -28,7 +29,7 @@ typedef enum report_form {
 
 typedef struct report {
   report_form form;
-  int problem_count;
+  cli_json out; /* of REPORT_JSON */
   report_level levels[FLAT_LEVEL_COUNT];
   int level_count;
   report_line targets[REPORT_TARGETS_MAX];
@@ -40,6 +41,6 @@ void report_begin(report *r, report_form form);
 void report_problem(report *r, const bench_result *result);
 void report_flat(report *r, const flat_level *level, const double *ns_per_element, int count);
 void report_target(report *r, const char *subject, const char *description, double value, double limit, int met);
-void report_end(const report *r);
+void report_end(report *r);
 
 #endif

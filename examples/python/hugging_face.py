@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Swaps the norms of a Hugging Face model, compares the bits of its logits and the time of a forward, and swaps back.
 
-    pip install rmsnorm torch transformers && python hugging_face.py [model type or name]
+    pip install . torch transformers && python examples/python/hugging_face.py [model type or name]
 
 Without an argument the model is a small Llama with random weights, so that nothing is downloaded.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """NumPy: a norm, its gradient, rows inside a larger array, and a residual stream in place.
 
-    pip install rmsnorm && python numpy_norms.py
+    pip install . && python examples/python/numpy_norms.py
 """
 import numpy as np
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Trains a small character model on the CPU twice: with torch.nn.RMSNorm and with rmsnorm.nn.RMSNorm.
 
-    pip install rmsnorm torch && python train.py [steps]
+    pip install . torch && python examples/python/train.py [steps]
 
 The text is this file's own source. Both runs start from the same parameters; the losses agree to a few digits.
 """

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "../../verify/splitmix.h"
+
 int lab_fail(lab_error *error, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -131,18 +133,13 @@ uint64_t lab_hash(uint64_t hash, const void *bytes, size_t length) {
   return hash;
 }
 
-static uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 lab_rng lab_rng_make(uint64_t seed, uint64_t stream) {
-  return (lab_rng){mix(seed + 0x9e3779b97f4a7c15u) ^ mix(stream * 0xd1b54a32d192ed03u + 1)};
+  uint64_t start = splitmix_next(&seed);
+  return (lab_rng){start ^ splitmix_mix(stream * 0xd1b54a32d192ed03u + 1)};
 }
 
 uint64_t lab_rng_next(lab_rng *rng) {
-  return mix(rng->state += 0x9e3779b97f4a7c15u);
+  return splitmix_next(&rng->state);
 }
 
 double lab_rng_unit(lab_rng *rng) {

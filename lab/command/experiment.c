@@ -229,7 +229,7 @@ static int train_seed(lab_context *x, lab_family family, int64_t run, lab_error 
   return result;
 }
 
-/* ---- times: the norms take turns, each with both engines ---- */
+/* ---- times: the norms alternate, each with both engines ---- */
 
 static int time_steps(lab_context *x, lab_family family, lab_error *error) {
   const lab_options *o = x->options;

@@ -23,7 +23,7 @@ typedef struct lab_line {
 typedef struct lab_chart {
   const char *id, *title, *x_label, *y_label;
   int log_x, log_y;
-  int loss; /* 1: the axis ends a little above where most curves start, so that an outlier does not flatten the others */
+  int loss; /* 1: the axis ends a little above where most curves start, so that no outlier flattens the others */
   lab_line *lines;
   int64_t count;
 } lab_chart;

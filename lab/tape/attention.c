@@ -67,12 +67,13 @@ static void head_backward(tape *t, attention_op *op, int64_t b, int64_t h) {
   head at = head_at(op, b, h);
   const real *w = op->weights + at.weights;
   real *dw = tape_scratch(t, (size_t)(nq * room) * sizeof(real));
-  gemm(t, TRANSPOSED, AS_IS, nk, width, nq, 1, w, room, y->g + at.y, y->ld, 1, v->g + at.v, v->ld);
-  gemm(t, AS_IS, TRANSPOSED, nq, nk, width, 1, y->g + at.y, y->ld, v->v + at.v, v->ld, 0, dw, room);
+  gemm(t, (gemm_shape){nk, width, nq, 1, 1}, transposed(w, room), as_is(y->g + at.y, y->ld), v->g + at.v, v->ld);
+  gemm(t, (gemm_shape){nq, nk, width, 1, 0}, as_is(y->g + at.y, y->ld), transposed(v->v + at.v, v->ld), dw, room);
   for (int64_t i = 0; i < nq; i++)
     softmax_row_backward(dw + i * room, w + i * room, nk);
-  gemm(t, AS_IS, AS_IS, nq, width, nk, op->scale, dw, room, k->v + at.k, k->ld, 1, q->g + at.q, q->ld);
-  gemm(t, TRANSPOSED, AS_IS, nk, width, nq, op->scale, dw, room, q->v + at.q, q->ld, 1, k->g + at.k, k->ld);
+  gemm(t, (gemm_shape){nq, width, nk, op->scale, 1}, as_is(dw, room), as_is(k->v + at.k, k->ld), q->g + at.q, q->ld);
+  gemm(t, (gemm_shape){nk, width, nq, op->scale, 1}, transposed(dw, room), as_is(q->v + at.q, q->ld), k->g + at.k,
+       k->ld);
 }
 
 static void attention_backward(tape *t, void *arg) {
@@ -87,11 +88,12 @@ static void head_forward(tape *t, attention_op *op, int64_t b, int64_t h) {
   int64_t width = op->q->cols / s->heads, nq = s->q_length, nk = s->k_length, room = op->k_room;
   head at = head_at(op, b, h);
   real *w = op->weights + at.weights;
-  gemm(t, AS_IS, TRANSPOSED, nq, nk, width, op->scale, op->q->v + at.q, op->q->ld, op->k->v + at.k, op->k->ld, 0, w,
-       room);
+  gemm(t, (gemm_shape){nq, nk, width, op->scale, 0}, as_is(op->q->v + at.q, op->q->ld),
+       transposed(op->k->v + at.k, op->k->ld), w, room);
   for (int64_t i = 0; i < nq; i++)
     softmax_row(w + i * room, visible(s, b, i), room);
-  gemm(t, AS_IS, AS_IS, nq, width, nk, 1, w, room, op->v->v + at.v, op->v->ld, 0, op->y->v + at.y, op->y->ld);
+  gemm(t, (gemm_shape){nq, width, nk, 1, 0}, as_is(w, room), as_is(op->v->v + at.v, op->v->ld), op->y->v + at.y,
+       op->y->ld);
 }
 
 tensor *op_attention(tape *t, const attention_shape *shape, tensor *q, tensor *k, tensor *v) {

@@ -52,14 +52,14 @@ static void linear_backward(tape *t, void *arg) {
   if (op->act == ACT_RELU) relu_backward(y->g, y->v, count);
   if (op->act == ACT_TANH) tanh_backward_in_place(y->g, y->v, count);
   if (op->b != NULL) add_rows_to_row(op->b->g, y->g, y->rows, y->cols);
-  gemm(t, TRANSPOSED, AS_IS, w->rows, w->cols, x->rows, 1, x->v, x->ld, y->g, y->ld, 1, w->g, w->ld);
-  gemm(t, AS_IS, TRANSPOSED, x->rows, x->cols, w->cols, 1, y->g, y->ld, w->v, w->ld, 1, x->g, x->ld);
+  gemm(t, (gemm_shape){w->rows, w->cols, x->rows, 1, 1}, transposed(x->v, x->ld), as_is(y->g, y->ld), w->g, w->ld);
+  gemm(t, (gemm_shape){x->rows, x->cols, w->cols, 1, 1}, as_is(y->g, y->ld), transposed(w->v, w->ld), x->g, x->ld);
 }
 
 tensor *op_linear(tape *t, tensor *x, tensor *w, tensor *b, activation act) {
   tensor *y = tape_tensor(t, x->rows, w->cols);
   if (b != NULL) fill_rows(y->v, b->v, y->rows, y->cols);
-  gemm(t, AS_IS, AS_IS, x->rows, w->cols, w->rows, 1, x->v, x->ld, w->v, w->ld, b != NULL, y->v, y->ld);
+  gemm(t, (gemm_shape){x->rows, w->cols, w->rows, 1, b != NULL}, as_is(x->v, x->ld), as_is(w->v, w->ld), y->v, y->ld);
   if (act == ACT_RELU) relu(y->v, y->rows * y->cols);
   if (act == ACT_TANH) tanh_in_place(y->v, y->rows * y->cols);
   linear_op *op = tape_keep(t, sizeof *op);
@@ -71,14 +71,14 @@ tensor *op_linear(tape *t, tensor *x, tensor *w, tensor *b, activation act) {
 static void logits_backward(tape *t, void *arg) {
   linear_op *op = arg;
   tensor *x = op->x, *w = op->w, *y = op->y;
-  gemm(t, TRANSPOSED, AS_IS, w->rows, w->cols, x->rows, 1, y->g, y->ld, x->v, x->ld, 1, w->g, w->ld);
-  gemm(t, AS_IS, AS_IS, x->rows, x->cols, w->rows, 1, y->g, y->ld, w->v, w->ld, 1, x->g, x->ld);
+  gemm(t, (gemm_shape){w->rows, w->cols, x->rows, 1, 1}, transposed(y->g, y->ld), as_is(x->v, x->ld), w->g, w->ld);
+  gemm(t, (gemm_shape){x->rows, x->cols, w->rows, 1, 1}, as_is(y->g, y->ld), as_is(w->v, w->ld), x->g, x->ld);
 }
 
 tensor *op_logits(tape *t, tensor *x, tensor *w) {
   tensor *y = tape_constant(t, x->rows, w->rows);
   y->g = y->v;
-  gemm(t, AS_IS, TRANSPOSED, x->rows, w->rows, w->cols, 1, x->v, x->ld, w->v, w->ld, 0, y->v, y->ld);
+  gemm(t, (gemm_shape){x->rows, w->rows, w->cols, 1, 0}, as_is(x->v, x->ld), transposed(w->v, w->ld), y->v, y->ld);
   linear_op *op = tape_keep(t, sizeof *op);
   *op = (linear_op){x, w, NULL, y, ACT_NONE};
   tape_push(t, logits_backward, op);

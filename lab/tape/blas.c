@@ -8,22 +8,17 @@ void blas_single_threaded(void) {
   openblas_set_num_threads(1);
 }
 
-void gemm(tape *t, transpose ta, transpose tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
-          const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
+void gemm(tape *t, gemm_shape p, gemm_factor a, gemm_factor b, real *out, int64_t ld) {
   double start = lab_seconds();
-  if (beta == 0) { /* faster than OpenBLAS's own clearing, with the same result */
-    for (int64_t i = 0; i < m; i++)
-      memset(c + i * ldc, 0, (size_t)n * sizeof(real));
-    beta = 1;
-  }
-  CBLAS_TRANSPOSE opa = ta == TRANSPOSED ? CblasTrans : CblasNoTrans;
-  CBLAS_TRANSPOSE opb = tb == TRANSPOSED ? CblasTrans : CblasNoTrans;
+  for (int64_t i = 0; !p.add && i < p.rows; i++) /* faster than OpenBLAS's own clearing, with the same result */
+    memset(out + i * ld, 0, (size_t)p.cols * sizeof(real));
+  CBLAS_TRANSPOSE way_a = a.transposed ? CblasTrans : CblasNoTrans, way_b = b.transposed ? CblasTrans : CblasNoTrans;
+  blasint m = (blasint)p.rows, n = (blasint)p.cols, k = (blasint)p.depth;
+  blasint lda = (blasint)a.ld, ldb = (blasint)b.ld, ldc = (blasint)ld;
 #ifdef LAB_DOUBLE
-  cblas_dgemm(CblasRowMajor, opa, opb, (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb,
-              beta, c, (blasint)ldc);
+  cblas_dgemm(CblasRowMajor, way_a, way_b, m, n, k, p.scale, a.v, lda, b.v, ldb, 1, out, ldc);
 #else
-  cblas_sgemm(CblasRowMajor, opa, opb, (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb,
-              beta, c, (blasint)ldc);
+  cblas_sgemm(CblasRowMajor, way_a, way_b, m, n, k, p.scale, a.v, lda, b.v, ldb, 1, out, ldc);
 #endif
   t->times.blas += lab_seconds() - start;
 }

@@ -97,9 +97,10 @@ static void conv_backward(tape *t, void *arg) {
       columns = unfolded;
     }
     int64_t at = i * op->x->cols;
-    gemm(t, AS_IS, TRANSPOSED, op->in.channels, depth, n, 1, op->x->v + at, n, columns, n, 1, dkernel, depth);
+    gemm(t, (gemm_shape){op->in.channels, depth, n, 1, 1}, as_is(op->x->v + at, n), transposed(columns, n), dkernel,
+         depth);
     if (op->x->g != NULL)
-      gemm(t, AS_IS, AS_IS, op->in.channels, n, depth, 1, kernel, depth, columns, n, 1, op->x->g + at, n);
+      gemm(t, (gemm_shape){op->in.channels, n, depth, 1, 1}, as_is(kernel, depth), as_is(columns, n), op->x->g + at, n);
   }
   add_mirrored(op, dkernel);
 }
@@ -118,7 +119,8 @@ tensor *op_conv(tape *t, tensor *x, image_shape *shape, tensor *w, int64_t size,
       unfold(&u, columns, unfolded);
       columns = unfolded;
     }
-    gemm(t, AS_IS, AS_IS, w->rows, n, depth, 1, w->v, depth, columns, n, 0, op->y->v + i * op->y->cols, n);
+    gemm(t, (gemm_shape){w->rows, n, depth, 1, 0}, as_is(w->v, depth), as_is(columns, n), op->y->v + i * op->y->cols,
+         n);
   }
   tape_push(t, conv_backward, op);
   *shape = op->out;

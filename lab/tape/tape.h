@@ -98,10 +98,29 @@ double lab_seconds(void);         /* monotonic clock                  */
 double lab_thread_seconds(void);  /* CPU time of the calling thread   */
 double lab_process_seconds(void); /* CPU time of all threads together */
 
-/* c = alpha * op(a) op(b) + beta * c, by OpenBLAS on this thread; op(a) is m x k, op(b) is k x n. */
-typedef enum transpose { AS_IS = 0, TRANSPOSED = 1 } transpose;
-void gemm(tape *t, transpose ta, transpose tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
-          const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+/* A factor of a matrix product; ld: elements from one of its rows, as they are stored, to the next. */
+typedef struct gemm_factor {
+  const real *v;
+  int64_t ld;
+  int transposed;
+} gemm_factor;
+
+static inline gemm_factor as_is(const real *v, int64_t ld) {
+  return (gemm_factor){v, ld, 0};
+}
+static inline gemm_factor transposed(const real *v, int64_t ld) {
+  return (gemm_factor){v, ld, 1};
+}
+
+/* The product is rows x cols, each element a sum of `depth` terms, times scale; add: it is added to what is there. */
+typedef struct gemm_shape {
+  int64_t rows, cols, depth;
+  real scale;
+  int add;
+} gemm_shape;
+
+/* By OpenBLAS on this thread. */
+void gemm(tape *t, gemm_shape p, gemm_factor a, gemm_factor b, real *out, int64_t ld);
 /* OpenBLAS runs on the calling thread only: its own threads change the order of its sums. */
 void blas_single_threaded(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Elementary functions without branches or calls, so that the compiler vectorises the loops they stand in.
- * Relative error of the f32 exp below 2e-7 [-87, 88]; outside it is held at the ends. In double libm's are
+ * The relative error of the f32 exp is below 2e-7 on [-87, 88]; arguments outside are clamped. In double, libm is
  * used. */
 #ifndef LAB_VECMATH_H
 #define LAB_VECMATH_H

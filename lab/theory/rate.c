@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The implicit learning-rate adaptation: with a norm behind it, weights that are c times as large get a gradient that
- * is c times as small, and the scale of the inputs does not matter at all. With no norm it is the other
- * way round. */
+ * The implicit learning-rate adaptation: with a norm after them, weights that are c times as large get a gradient that
+ * is c times as small, and the scale of the inputs has no influence. Without a norm the scale of the weights has no
+ * influence, and the gradient grows with the inputs. */
 #include "theory/theory.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a step takes: medians over the steps of trainers that took turns.
+ * The time of a step: medians over the steps of trainers that alternated.
  */
 #include <math.h>
 #include <stdlib.h>

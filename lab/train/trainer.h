@@ -41,7 +41,7 @@ int trainer_done(const trainer *t); /* all steps done, or diverged */
 double trainer_step(trainer *t);
 model_score trainer_evaluate(trainer *t); /* does not count as training time */
 double trainer_seconds(const trainer *t); /* training time so far */
-/* Seconds per step of trainers that took turns on the same batches: the median of their mean time, times each one's
+/* Seconds per step of trainers that alternated on the same batches: the median of their mean time, times each one's
  * median share. Shares are compared step by step, in CPU time, so that what slows the machine for a while favours none.
  * The first few steps, which warm up memory, are left out where there are enough. NAN without a step that
  * all measured. */

@@ -84,10 +84,11 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
          !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
 }
 
-static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int64_t traffic) {
+static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int64_t traffic,
+                                   const rms_executor *executor) {
   const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
-  if (segments * traffic <= rms_stream_threshold()) return;
+  if (!rms_streams(segments, traffic, executor)) return;
   job->large_batches = rms_drops_prefetches();
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
   job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
@@ -147,7 +148,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     return RMS_OK;
   }
   int64_t traffic = gradient_traffic(&r.job);
-  if (!sums_out) choose_gradient_stores(&r.job, segments, traffic);
+  if (!sums_out) choose_gradient_stores(&r.job, segments, traffic, executor);
   r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
   if (wants_sums)
     run_sums(&r, segments, traffic, executor);

@@ -28,8 +28,8 @@ static int64_t segment_traffic(const rms_forward_job *job) {
   return bytes * job->lay.width;
 }
 
-static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic) {
-  if (segments * traffic <= rms_stream_threshold()) return;
+static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
+  if (!rms_streams(segments, traffic, executor)) return;
   job->fetch_ahead = true;
   job->large_batches = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
@@ -59,7 +59,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   int64_t traffic = segment_traffic(&r.job);
-  if (!stats_out) choose_stores(&r.job, segments, traffic);
+  if (!stats_out) choose_stores(&r.job, segments, traffic, executor);
   rms_run_tasks(executor, segments, traffic, run_forward, &r);
   return RMS_OK;
 }

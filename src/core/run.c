@@ -29,7 +29,7 @@ static void run_task(void *arg, int64_t i) {
  * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
  * several rounds, so that one that is held up does not hold up the call. */
 static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
-  const int64_t least = RMS_SERIAL_BYTES / 4, most = 256, most_rounds = 8;
+  const int64_t least = RMS_SERIAL_BYTES / 2, most = 256, most_rounds = 8;
   const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
   if (worth <= concurrency) return worth > 1 ? worth : 1;
   int64_t rounds = worth / concurrency;
@@ -63,6 +63,7 @@ bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_
 enum { NOT_KNOWN = -1, NOT_VALID = -2 };
 
 static _Atomic int64_t threshold = NOT_KNOWN;
+static _Atomic int64_t each_thread; /* where the threshold is the default: the cache that each thread has to itself */
 
 /* Digits and nothing else. */
 static int64_t parse_bytes(const char *text) {
@@ -75,32 +76,52 @@ static int64_t parse_bytes(const char *text) {
   return bytes;
 }
 
-static int64_t default_threshold(void) {
+/* Rows that fit a cache are still there for who reads them next, and plain stores are quicker. A third-level cache is
+ * shared: with other callers, and with x, so that half of it counts. One of over 100 MB is that of a whole socket, of
+ * which a core has no more than its own second level, and is no quicker than memory is with non-temporal stores
+ * (docs/performance.md). */
+static int64_t cache_threshold(int64_t *second) {
+  const rms_cpu_caches caches = rms_cpu_find_caches();
+  const int64_t socket = 100 << 20, otherwise = 32 << 20;
+  const int64_t third = caches.third > 0 && caches.third <= socket ? caches.third / 2 : 0;
+  *second = caches.second > 0 ? caches.second : 0;
+  if (third > 0) return third > *second ? third : *second;
+  return caches.third > 0 && *second > 0 ? *second : otherwise;
+}
+
+static int64_t default_threshold(int64_t *second) {
   const char *text = getenv("RMSNORM_STREAM_BYTES");
-  if (text && *text) return parse_bytes(text);
-  int64_t cache = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  cache = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-  /* What is reported may be the cache of a whole socket (320 MB where a core has 32), which no single caller has. */
-  const int64_t most = 32 << 20;
-  return cache > 0 && cache < most ? cache : most;
+  *second = 0;
+  return text && *text ? parse_bytes(text) : cache_threshold(second);
 }
 
 int64_t rms_stream_threshold(void) {
   int64_t now = atomic_load_explicit(&threshold, memory_order_relaxed);
   if (now == NOT_KNOWN) {
-    int64_t first = default_threshold();
-    if (atomic_compare_exchange_strong(&threshold, &now, first)) now = first;
+    int64_t second, first = default_threshold(&second);
+    if (atomic_compare_exchange_strong(&threshold, &now, first)) {
+      now = first;
+      atomic_store_explicit(&each_thread, second, memory_order_relaxed);
+    }
   }
   return now >= 0 ? now : -1;
 }
 
 rms_status rms_stream_threshold_set(int64_t bytes) {
-  if (bytes < 0) bytes = default_threshold();
+  int64_t second = 0;
+  if (bytes < 0) bytes = default_threshold(&second);
   if (bytes < 0) return RMS_E_ENVIRONMENT;
   atomic_store_explicit(&threshold, bytes, memory_order_relaxed);
+  atomic_store_explicit(&each_thread, second, memory_order_relaxed);
   return RMS_OK;
+}
+
+bool rms_streams(int64_t count, int64_t bytes_each, const rms_executor *executor) {
+  int64_t bytes = count * bytes_each;
+  if (bytes <= rms_stream_threshold()) return false;
+  int64_t threads = executor ? task_count(executor->concurrency, count, bytes_each) : 1;
+  if (executor && threads > executor->concurrency) threads = executor->concurrency;
+  return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed);
 }
 
 bool rms_drops_prefetches(void) {

@@ -4,7 +4,14 @@
 #ifndef RMS_CPU_DETECT_H
 #define RMS_CPU_DETECT_H
 
+#include <stdint.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Bytes of the second and of the third level of cache that a core has its data in; 0: none, or not known. */
+typedef struct {
+  int64_t second, third;
+} rms_cpu_caches;
 
 static inline int rms_cpu_any(void) {
   return 1;
@@ -33,6 +40,21 @@ static inline int rms_cpu_has_avx2(void) {
   return (w.ecx1 & one) == one && (w.ebx7 & bit_AVX2) && (w.state & ymm_state) == ymm_state;
 }
 
+/* The leaf that describes each cache by itself: sysconf() may report the sum of all third-level caches of a socket. */
+static inline rms_cpu_caches rms_cpu_find_caches(void) {
+  rms_cpu_caches caches = {0, 0};
+  unsigned int a, b, c, d;
+  const unsigned int extended = 0x8000001d, has_extended = 1u << 22; /* in ecx of 0x80000001 */
+  unsigned int leaf = __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & has_extended) ? extended : 4;
+  for (unsigned int i = 0; i < 8 && __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31) != 0; i++) {
+    const int64_t ways = (b >> 22) + 1, parts = (b >> 12 & 0x3ff) + 1, line = (b & 0xfff) + 1, sets = (int64_t)c + 1;
+    const unsigned int level = a >> 5 & 7;
+    if (level == 2) caches.second = ways * parts * line * sets;
+    if (level == 3) caches.third = ways * parts * line * sets;
+  }
+  return caches;
+}
+
 static inline int rms_cpu_is_amd(void) {
   unsigned int a, name[3];
   return __get_cpuid(0, &a, &name[0], &name[2], &name[1]) && !memcmp(name, "AuthenticAMD", sizeof name);
@@ -44,6 +66,15 @@ static inline int rms_cpu_has_avx512(void) {
   return rms_cpu_has_avx2() && (w.ebx7 & seven) == seven && (w.state & zmm_state) == zmm_state;
 }
 #else
+static inline rms_cpu_caches rms_cpu_find_caches(void) {
+  rms_cpu_caches caches = {0, 0};
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  caches.second = (int64_t)sysconf(_SC_LEVEL2_CACHE_SIZE);
+  caches.third = (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+  return caches;
+}
+
 static inline int rms_cpu_is_amd(void) {
   return 0;
 }

@@ -215,6 +215,18 @@ static void gradients(void) {
 
 /* ---- Scale ---- */
 
+/* The backward of one point; g: the gains, or NULL. */
+static int gradients_at(verify_row *row, rms_kind kind, const point *p, const double *g) {
+  verify_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = kind};
+  if (!T_EQ_INT(0, verify_row_create(row, &spec))) return 0;
+  row->x = p->x;
+  row->dy = p->dy;
+  row->g = g;
+  verify_oracle_statistic(row);
+  verify_oracle_backward(row);
+  return 1;
+}
+
 /* A row times a power of two with eps to match is the same row: y equal, dx divided by it; at both ends of
  * the range. */
 static void scale_invariance(void) {
@@ -222,18 +234,11 @@ static void scale_invariance(void) {
   const int shifts[] = {-1020, -500, 13, 900};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      verify_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
       verify_row plain, other;
-      if (!T_EQ_INT(0, verify_row_create(&plain, &spec)) || !T_EQ_INT(0, verify_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++)
         scaled.x[j] = ldexp(p.x[j], shifts[i]);
-      plain.x = p.x;
-      other.x = scaled.x;
-      plain.dy = other.dy = p.dy;
-      verify_oracle_statistic(&plain);
-      verify_oracle_statistic(&other);
-      verify_oracle_backward(&plain);
-      verify_oracle_backward(&other);
+      if (!gradients_at(&plain, (rms_kind)kind, &p, NULL) || !gradients_at(&other, (rms_kind)kind, &scaled, NULL))
+        return;
       for (int j = 0; j < N; j++) {
         T_EQ_F64(plain.h[j].hi, other.h[j].hi);
         T_EQ_F64(ldexp(plain.dx[j].hi, -shifts[i]), other.dx[j].hi);
@@ -250,23 +255,13 @@ static void gradient_invariance(void) {
   const int shifts[] = {-1000, 1000};
   for (size_t i = 0; i < T_COUNT(shifts); i++)
     for (int kind = 0; kind < 2; kind++) {
-      verify_spec spec = {.cols = N, .eps = 0, .dtype = RMS_F64, .kind = (rms_kind)kind};
       verify_row plain, other;
-      if (!T_EQ_INT(0, verify_row_create(&plain, &spec)) || !T_EQ_INT(0, verify_row_create(&other, &spec))) return;
       for (int j = 0; j < N; j++) {
         scaled.x[j] = ldexp(p.x[j], shifts[i]);
         scaled.dy[j] = ldexp(p.dy[j], shifts[i]);
         p.g[j] = ldexp(fabs(p.g[j]) + 1, shifts[i] > 0 ? 20 : 0);
       }
-      plain.x = p.x;
-      plain.dy = p.dy;
-      other.x = scaled.x;
-      other.dy = scaled.dy;
-      plain.g = other.g = p.g;
-      verify_oracle_statistic(&plain);
-      verify_oracle_statistic(&other);
-      verify_oracle_backward(&plain);
-      verify_oracle_backward(&other);
+      if (!gradients_at(&plain, (rms_kind)kind, &p, p.g) || !gradients_at(&other, (rms_kind)kind, &scaled, p.g)) return;
       for (int j = 0; j < N; j++) {
         T_EQ_F64(plain.dx[j].hi, other.dx[j].hi);
         T_EQ_F64(plain.dx[j].lo, other.dx[j].lo);

@@ -4,6 +4,7 @@
  * Seed: RMSNORM_SEED. Before each mutated input runs it is saved as PROGRAM-last-input, so a crash leaves it behind. */
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz.h"
+#include "../harness.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -25,13 +26,10 @@ typedef struct input {
 
 static input inputs[MOST];
 static size_t input_count;
-static uint64_t random_state;
+static t_rng rng;
 
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return t_random(&rng);
 }
 
 static void keep(const uint8_t *data, size_t size) {
@@ -138,9 +136,8 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < saved; i++)
     LLVMFuzzerTestOneInput(inputs[i].data, inputs[i].size);
 
-  const char *text = getenv("RMSNORM_SEED");
-  uint64_t seed = text ? strtoull(text, NULL, 10) : 1, runs = 0;
-  random_state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+  uint64_t seed = t_seed(), runs = 0;
+  rng = t_rng_make(0);
   struct timespec begin, now;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   uint8_t *last = seconds > 0 ? last_input_file(argv[0]) : NULL;

@@ -244,11 +244,6 @@ static inline void vf_sum8(float *sums, const vf *v, int eo) {
   _mm256_storeu_ps(sums, all);
 }
 
-static inline int vd_lane(int element, int eo) {
-  (void)eo;
-  return element;
-}
-
 static inline vd vd_set(double f) {
   vd r = {_mm256_set1_pd(f), _mm256_set1_pd(f)};
   return r;
@@ -303,18 +298,6 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   if (n > 4) _mm256_maskstore_pd((double *)p + 4, vd_mask4(n - 4), a.hi);
 }
 
-static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
-  if (stream)
-    vd_stream(p, a, type, eo);
-  else
-    vd_store(p, a, type, eo);
-}
-
-static inline vd vd_round(vd a, rms_dtype type) {
-  (void)type;
-  return a;
-}
-
 static inline vd vd_first(vd a, int n, int eo) {
   (void)eo;
   a.lo = _mm256_and_pd(a.lo, _mm256_castsi256_pd(vd_mask4(n)));
@@ -349,20 +332,9 @@ static inline vd vd_fma(vd a, vd b, vd c) {
 }
 
 static inline double vd_sum(vd s) {
-  __m256d quad = _mm256_add_pd(s.lo, s.hi);
-  __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
-  return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+  return vec_sum4_f64(_mm256_add_pd(s.lo, s.hi));
 }
 
-#include "sums.h"
-
-/* always_inline: gcc takes the plain function for one without effect and drops the call. */
-static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
-  _mm_prefetch((const char *)p, _MM_HINT_T1);
-}
-
-static inline void vec_stream_fence(void) {
-  _mm_sfence();
-}
+#include "same.h"
 
 #endif

@@ -135,11 +135,6 @@ static inline void vf_sum8(float *sums, const vf *v, int eo) {
                                     vf_half_sum(v[4]), vf_half_sum(v[5]), vf_half_sum(v[6]), vf_half_sum(v[7])));
 }
 
-static inline int vd_lane(int element, int eo) {
-  (void)eo;
-  return element;
-}
-
 static inline vd vd_set(double f) {
   return _mm512_set1_pd(f);
 }
@@ -173,18 +168,6 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   _mm512_mask_storeu_pd(p, (__mmask8)vf_mask(n), a);
 }
 
-static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
-  if (stream)
-    vd_stream(p, a, type, eo);
-  else
-    vd_store(p, a, type, eo);
-}
-
-static inline vd vd_round(vd a, rms_dtype type) {
-  (void)type;
-  return a;
-}
-
 static inline vd vd_first(vd a, int n, int eo) {
   (void)eo;
   return _mm512_maskz_mov_pd((__mmask8)vf_mask(n), a);
@@ -211,20 +194,9 @@ static inline vd vd_fma(vd a, vd b, vd c) {
 }
 
 static inline double vd_sum(vd s) {
-  __m256d quad = _mm256_add_pd(_mm512_castpd512_pd256(s), _mm512_extractf64x4_pd(s, 1));
-  __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(quad), _mm256_extractf128_pd(quad, 1));
-  return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+  return vec_sum4_f64(_mm256_add_pd(_mm512_castpd512_pd256(s), _mm512_extractf64x4_pd(s, 1)));
 }
 
-#include "sums.h"
-
-/* always_inline: gcc takes the plain function for one without effect and drops the call. */
-static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
-  _mm_prefetch((const char *)p, _MM_HINT_T1);
-}
-
-static inline void vec_stream_fence(void) {
-  _mm_sfence();
-}
+#include "same.h"
 
 #endif

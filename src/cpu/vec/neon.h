@@ -159,11 +159,6 @@ static inline void vf_sum8(float *sums, const vf *v, int eo) {
     sums[i] = vf_sum(v[i]);
 }
 
-static inline int vd_lane(int element, int eo) {
-  (void)eo;
-  return element;
-}
-
 static inline vd vd_set(double f) {
   float64x2_t q = vdupq_n_f64(f);
   vd r = {q, q, q, q};
@@ -209,18 +204,6 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
   memcpy(p, bytes, (size_t)n * 8);
 }
 
-static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
-  if (stream)
-    vd_stream(p, a, type, eo);
-  else
-    vd_store(p, a, type, eo);
-}
-
-static inline vd vd_round(vd a, rms_dtype type) {
-  (void)type;
-  return a;
-}
-
 static inline vd vd_first(vd a, int n, int eo) {
   char bytes[64];
   vd_store(bytes, a, RMS_F64, eo);
@@ -263,7 +246,7 @@ static inline double vd_sum(vd s) {
   return vgetq_lane_f64(pair, 0) + vgetq_lane_f64(pair, 1);
 }
 
-#include "sums.h"
+#include "same.h"
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);

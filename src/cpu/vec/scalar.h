@@ -178,11 +178,6 @@ static inline void vf_sum8(float *sums, const vf *v, int eo) {
     sums[i] = vf_sum(v[i]);
 }
 
-static inline int vd_lane(int element, int eo) {
-  (void)eo;
-  return element;
-}
-
 static VEC_CALL vd vd_set(double f) {
   vd r;
   for (int i = 0; i < 8; i++)
@@ -221,18 +216,6 @@ static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
 
 static inline void vd_stream(void *p, vd a, rms_dtype type, int eo) {
   vd_store_n(p, a, 8, type, eo);
-}
-
-static inline void vd_store_clean(void *p, vd a, rms_dtype type, int eo, int stream) {
-  if (stream)
-    vd_stream(p, a, type, eo);
-  else
-    vd_store(p, a, type, eo);
-}
-
-static inline vd vd_round(vd a, rms_dtype type) {
-  (void)type;
-  return a;
 }
 
 static VEC_CALL vd vd_first(vd a, int n, int eo) {
@@ -279,7 +262,7 @@ static VEC_CALL double vd_sum(vd s) {
   return s.v[0];
 }
 
-#include "sums.h"
+#include "same.h"
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;

@@ -24,4 +24,19 @@ static inline __m256 vec_sum8x8(__m256 v0, __m256 v1, __m256 v2, __m256 v3, __m2
   return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
+/* One halving tree: l + l+2, then +1. */
+static inline double vec_sum4_f64(__m256d v) {
+  __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
+}
+
+/* always_inline: gcc takes an ordinary function for one without effect and drops the call. */
+static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+static inline void vec_stream_fence(void) {
+  _mm_sfence();
+}
+
 #endif
