@@ -4,7 +4,7 @@
 # Builds the wheel, by way of the source distribution, or runs a suite of the Python package in a virtual environment of its
 # own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
+# The suite asan is the suite torch with an extension that the sanitizers watch. The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
 # for the suite numpy, and from 3.11 on for the others, which need packages that 3.10 no longer gets.
 set -eu
 
@@ -87,18 +87,35 @@ if [ "$suite" = cuda ]; then
   requirements=torch
   make_wheel "$work/venv-build" cuda "$source/python/cuda" --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=native
 fi
+if [ "$suite" = asan ]; then
+  requirements=torch folder=asan
+  make_wheel "$work/venv-build" asan "$work/sdist" --config-settings=cmake.define.RMSNORM_PYTHON_SANITIZE=ON
+fi
 venv=$work/venv-$requirements
 make_venv "$venv" "$tests/requirements-$requirements.txt"
 if [ "$suite" = jax ]; then
   folder=jax # with the handlers, which are compiled with the headers in this environment
   make_wheel "$venv" jax "$source" --config-settings=cmake.define.RMSNORM_JAX=ON
 fi
-install_wheel $folder
+if [ "$suite" != asan ]; then
+  install_wheel $folder
+fi
 if [ "$suite" = cuda ]; then
   install_wheel cuda
 fi
 cd "$tests"
 export RMSNORM_DEVICE_DOUBLE="$work/wheel-plain/device_double.so"
+if [ "$suite" = asan ]; then
+  # Beside the suite of the same environment: the package is not installed but found first. Compiled models load a compiler,
+  # which the sanitizer cannot watch; memory that grows is what test_constant_memory looks for in the suite torch.
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --upgrade --target "$work/site-asan" "$work/dist-asan"/*.whl
+  ldd "$work/site-asan/rmsnorm/_core.abi3.so" | grep -q libasan
+  export PYTHONPATH="$work/site-asan" ASAN_OPTIONS=detect_leaks=0
+  LD_PRELOAD="$(${CC:-cc} -print-file-name=libasan.so) $(${CC:-cc} -print-file-name=libstdc++.so)"
+  export LD_PRELOAD
+  exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite torch \
+    -k 'not compile and not constant_memory and not export and not dtensor'
+fi
 if [ "$suite" = torch ]; then
   RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" \
     -k 'not compile and not test_torch_device'

@@ -10,20 +10,20 @@ namespace rms_cuda {
 
 struct Affine {
   bool weight, bias; /* there is one                                  */
-  bool before;       /* h is rounded to the data type first           */
-  bool wide;         /* weight and bias are f32 and the data is not   */
+  bool round_before; /* h is rounded to the data type first           */
+  bool is_f32;       /* weight and bias are f32 and the data is not   */
 };
 
 /* h to y, but for the last rounding. g holds the weight plus its offset. */
 template <class T, int V, class R>
 __device__ __forceinline__ void affine(R (&h)[V], const R (&g)[V], const R (&b)[V], const Affine &form) {
-  if (form.before) {
+  if (form.round_before) {
     round_to<T>(h);
     if (form.weight) {
 #pragma unroll
       for (int j = 0; j < V; j++)
         h[j] *= g[j];
-      if (!form.wide && form.bias) round_to<T>(h); /* without a bias the last rounding is this one */
+      if (!form.is_f32 && form.bias) round_to<T>(h); /* without a bias the last rounding is this one */
     }
     if (form.bias) {
 #pragma unroll

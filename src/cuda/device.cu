@@ -2,6 +2,7 @@
 #include "device.h"
 #include <cuda_runtime.h>
 #include <atomic>
+#include <cstdint>
 
 namespace rms_cuda {
 
@@ -18,43 +19,48 @@ bool has_hopper_code(const Code &code, int capability) {
 /* Compiled like every other kernel: what holds for it holds for all. */
 __global__ void probe_kernel() {}
 
-/* Asking costs microseconds and the answer never changes: it is kept for each device, as the virtual architecture times
- * 1000 plus that of the machine code. 0: not asked yet. */
-enum { KEPT = 64 };
-static std::atomic<int> kept[KEPT];
-
-static cudaError_t code_of(int id, Code *code) {
-  int both = id < KEPT ? kept[id].load(std::memory_order_relaxed) : 0;
-  if (both == 0) {
-    cudaFuncAttributes attributes;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);
-    if (error != cudaSuccess) return error;
-    both = attributes.ptxVersion * 1000 + attributes.binaryVersion;
-    if (id < KEPT) kept[id].store(both, std::memory_order_relaxed);
-  }
-  *code = {both / 1000, both % 1000};
-  return cudaSuccess;
-}
-
-cudaError_t query_device(Device *device) {
-  int id = 0, major = 0, minor = 0;
-  Code code = {0, 0};
-  cudaError_t error = cudaGetDevice(&id);
+static cudaError_t ask(int id, Device *device) {
+  cudaFuncAttributes attributes;
+  int major = 0, minor = 0;
+  cudaError_t error = cudaSuccess;
   const struct {
     int *value;
     cudaDeviceAttr attribute;
   } asked[] = {{&device->multiprocessors, cudaDevAttrMultiProcessorCount},
-               {&device->shared_per_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor},
                {&device->shared_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin},
                {&major, cudaDevAttrComputeCapabilityMajor},
                {&minor, cudaDevAttrComputeCapabilityMinor}};
   for (const auto &a : asked)
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(a.value, a.attribute, id);
-  if (error == cudaSuccess) error = code_of(id, &code);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, probe_kernel);
   if (error != cudaSuccess) return error;
-  const int capability = major * 10 + minor;
-  device->clusters = has_hopper_code(code, capability);
-  return can_run(code, capability) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+  const Code code = {attributes.ptxVersion, attributes.binaryVersion};
+  device->clusters = has_hopper_code(code, major * 10 + minor);
+  return can_run(code, major * 10 + minor) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+
+/* Asking costs microseconds and the answer never changes: it is kept for each device that can run the library, in one
+ * word. 0: not asked yet. */
+enum { KEPT = 64 };
+static std::atomic<uint64_t> kept[KEPT];
+
+static uint64_t packed(const Device &device) {
+  return (uint64_t)device.multiprocessors << 40 | (uint64_t)device.shared_per_block << 8 | (device.clusters ? 3 : 1);
+}
+
+cudaError_t query_device(Device *device) {
+  int id = 0;
+  cudaError_t error = cudaGetDevice(&id);
+  if (error != cudaSuccess) return error;
+  uint64_t word = id < KEPT ? kept[id].load(std::memory_order_relaxed) : 0;
+  if (word == 0) {
+    error = ask(id, device);
+    if (error != cudaSuccess) return error;
+    word = packed(*device);
+    if (id < KEPT) kept[id].store(word, std::memory_order_relaxed);
+  }
+  *device = {(int)(word >> 40), (int)(word >> 8 & 0xffffffff), (word & 2) != 0, id};
+  return cudaSuccess;
 }
 
 } // namespace rms_cuda

@@ -8,7 +8,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include "params.h"
+#include "jobs.h"
 
 namespace rms_cuda {
 
@@ -194,12 +194,30 @@ template <class S, int V> __device__ __forceinline__ void clear(Packed<S, V> &v)
     v.w[i] = 0;
 }
 
+/* Whether all elements are zeros, of either sign. */
+template <class S, int V> __device__ __forceinline__ bool is_zero(const Packed<S, V> &v) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < Packed<S, V>::words; i++)
+    bits |= v.w[i];
+  return (bits & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) == 0;
+}
+
+/* Keeps the compiler from unpacking a row once for all its uses: that would double the registers it takes. */
+template <class S, int V, int NV> __device__ __forceinline__ void keep_packed(Packed<S, V> (&x)[NV]) {
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+#pragma unroll
+    for (int j = 0; j < Packed<S, V>::words; j++)
+      asm volatile("" : "+r"(x[i].w[j]));
+}
+
 /* ---- the parameters of a row: weight and bias ---- */
 
-/* Elements j.. of a weight or bias array, in the data type T or in f32 (wide). */
+/* Elements j.. of a weight or bias array, in the data type T or in f32. */
 template <bool ALIGNED, class T, int V, class R>
-__device__ __forceinline__ void load_parameter(R (&f)[V], const char *p, int64_t j, int n, bool wide) {
-  if (sizeof(T) != 4 && wide) {
+__device__ __forceinline__ void load_parameter(R (&f)[V], const char *p, int64_t j, int n, bool is_f32) {
+  if (sizeof(T) != 4 && is_f32) {
     Packed<float, V> w;
     if constexpr (sizeof(Packed<float, V>) >= 16)
       load_vector<ALIGNED, false>(w, p + j * 4, n);
@@ -213,57 +231,27 @@ __device__ __forceinline__ void load_parameter(R (&f)[V], const char *p, int64_t
   }
 }
 
-/* ---- where things are ---- */
+/* ---- where aligned rows are ---- */
 
-struct Place {
-  int64_t outer, inner, group;
+/* Rows at one distance have outer indices alone. */
+struct RowPlace {
+  int64_t outer;
+  unsigned inner;
 };
 
-__device__ __forceinline__ Place place_of(const Layout &lay, int64_t segment) {
-  Place at = {segment, 0, 0};
-  if (lay.groups > 1 || lay.inner > 1) {
-    if (segment <= 0xffffffffLL && lay.groups <= 0xffffffffLL && lay.inner <= 0xffffffffLL) {
-      uint32_t s = (uint32_t)segment, row = s / (uint32_t)lay.groups, o = row / (uint32_t)lay.inner;
-      at.group = s - row * (uint32_t)lay.groups;
-      at.inner = row - o * (uint32_t)lay.inner;
-      at.outer = o;
-    } else {
-      int64_t row = segment / lay.groups;
-      at.group = segment - row * lay.groups;
-      at.outer = row / lay.inner;
-      at.inner = row - at.outer * lay.inner;
-    }
+/* SEVERAL: there may be inner indices. */
+template <bool SEVERAL> __device__ __forceinline__ RowPlace place_of_row(const Inner &inner, int64_t row) {
+  RowPlace at = {row, 0};
+  if (SEVERAL && inner.rows != 0) {
+    const unsigned outer = __umulhi((unsigned)row, inner.factor) >> inner.shift;
+    at.inner = (unsigned)row - outer * inner.rows;
+    at.outer = outer;
   }
   return at;
 }
 
-__device__ __forceinline__ char *segment_at(const Rows &rows, const Layout &lay, const Place &at, int size) {
-  return rows.data + at.outer * rows.outer + at.inner * rows.inner + at.group * lay.width * size;
-}
-
-__device__ __forceinline__ const char *parameter_at(const char *base, const Layout &lay, const Place &at, int size) {
-  return base + at.inner * lay.weight_inner + at.group * lay.width * size;
-}
-
-/* Bit i: element first + i is in the statistic. Lists are searched for the first entry that is not below `first`. */
-template <int V> __device__ __forceinline__ unsigned statistic_mask(const Layout &lay, int64_t first) {
-  constexpr unsigned all = (1u << V) - 1;
-  if (lay.indices == nullptr) {
-    if (first + V <= lay.k) return all;
-    return first < lay.k ? (1u << (int)(lay.k - first)) - 1 : 0;
-  }
-  int64_t low = 0, high = lay.k;
-  while (low < high) {
-    int64_t middle = (low + high) / 2;
-    if (lay.indices[middle] < first)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  unsigned mask = 0;
-  for (int i = 0; i < V && low + i < lay.k && lay.indices[low + i] < first + V; i++)
-    mask |= 1u << (int)(lay.indices[low + i] - first);
-  return mask;
+template <bool SEVERAL> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {
+  return rows.data + at.outer * rows.outer + (SEVERAL ? at.inner * rows.inner : 0);
 }
 
 } // namespace rms_cuda

@@ -2,7 +2,8 @@
  *
  * The public functions. */
 #include "../../include/rmsnorm_cuda.h"
-#include "host.h"
+#include "call.h"
+#include "launch.h"
 extern "C" {
 #include "../core/sized.h"
 }
@@ -55,7 +56,7 @@ rms_status rms_cuda_stats_merge_sized(const rms_spec *spec, size_t spec_size, in
   LastError last;
   Device device;
   cudaError_t error = query_device(&device);
-  if (error == cudaSuccess) error = launch_merge(lay.kind == RMS_KIND_LAYER, count, into, from, stream);
+  if (error == cudaSuccess) error = launch_merge(lay.kind == RMS_KIND_LAYER, count, into, from, device, stream);
   return last.settle(error) ? RMS_OK : RMS_E_DEVICE;
 }
 

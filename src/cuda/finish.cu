@@ -5,8 +5,10 @@
  *
  * All of its time is latency. It starts as soon as the kernel before it has started, and goes through its code once
  * with no partial sums, so that instructions and arguments are at hand when that kernel ends. */
-#include "launch.cuh"
-#include "lean.cuh"
+#include "launch.h"
+#include "launcher.h"
+#include "start.cuh"
+#include "sum.cuh"
 
 namespace rms_cuda {
 
@@ -168,22 +170,21 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
   }
 }
 
-cudaError_t launch_finish(const FinishJob &given, bool overlap, cudaStream_t stream) {
+cudaError_t launch_finish(const FinishJob &given, const Device &device, bool overlap, cudaStream_t stream) {
   FinishJob job = given;
   const int vector = job.width % 4 == 0 && !job.partial_is_f64 ? 4 : 1;
-  const int64_t groups = (job.width + vector - 1) / vector;
+  const int64_t vectors = (job.width + vector - 1) / vector;
   /* enough blocks to fill the device, as far as there are columns */
   job.columns = FINISH_COLUMNS;
-  while (job.columns > 1 && (groups + job.columns - 1) / job.columns * job.slices * job.planes < 128)
+  while (job.columns > 1 && (vectors + job.columns - 1) / job.columns * job.slices * job.planes < 128)
     job.columns /= 2;
-  job.tiles = (groups + job.columns - 1) / job.columns;
+  job.tiles = (vectors + job.columns - 1) / job.columns;
   const int64_t tiles = job.tiles * job.slices * job.planes, most = 65536;
   Grid grid = {tiles < most ? tiles : most, FINISH_THREADS, overlap ? (size_t)FINISH_SPREAD : 0};
   void (*kernel)(const FinishJob) = job.partial_is_f64 ? finish_kernel<double, 1>
                                     : vector == 4      ? finish_kernel<float, 4>
                                                        : finish_kernel<float, 1>;
-  cudaError_t error = overlap ? allow_shared(kernel, grid.shared) : cudaSuccess;
-  return error == cudaSuccess ? launch(kernel, job, grid, 1, overlap, stream) : error;
+  return launch(kernel, job, grid, 1, overlap, device, stream);
 }
 
 } // namespace rms_cuda

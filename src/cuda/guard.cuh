@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The range guard of the backward: which rows are computed as they are, and how all others are. It stands here once for
- * all kernels, so that a row has the same bits from each of them.
+ * The range guard: which rows are computed as they are, and how all others are. It stands here once for all kernels, so
+ * that a row has the same bits from each of them.
  *
- * A row is calm if its r and its sums of u*h and (LayerNorm) of u lie in the middle of the range: then no product of
- * its elements overflows, and what underflows is far below the last digit of what does not. Any other row is computed
- * from x and dy times powers of two that bring their largest elements to the order of one: x before its statistic is
- * formed, dy together with the weight, so that u neither overflows nor loses digits before it is scaled. */
+ * A forward measures a row again, scaled, where its sum of squares is out of range.
+ *
+ * A backward takes a row as it is if its r and its sums of u*h and (LayerNorm) of u lie in the middle of the range:
+ * then no product of its elements overflows, and what underflows is far below the last digit of what does not. Any
+ * other row is computed from x and dy times powers of two that bring their largest elements to the order of one: x
+ * before its statistic is formed, dy together with the weight, so that u neither overflows nor loses digits before it
+ * is scaled. */
 #ifndef RMS_CUDA_GUARD_CUH
 #define RMS_CUDA_GUARD_CUH
 
@@ -17,16 +20,16 @@ namespace rms_cuda {
 /* ---- the decision ---- */
 
 /* The limits of docs/numerics.md. */
-template <class R> struct Calm;
-template <> struct Calm<float> { static constexpr float r = 0x1p31f, sum = 0x1p60f; };
-template <> struct Calm<double> { static constexpr double r = 0x1p250, sum = 0x1p500; };
+template <class R> struct Limits;
+template <> struct Limits<float> { static constexpr float r = 0x1p31f, sum = 0x1p60f; };
+template <> struct Limits<double> { static constexpr double r = 0x1p250, sum = 0x1p500; };
 
-/* NaN is not calm. */
-template <class R> __device__ __forceinline__ bool calm_r(R r) {
-  return r >= 1 / Calm<R>::r && r <= Calm<R>::r;
+/* NaN is not in range. */
+template <class R> __device__ __forceinline__ bool r_in_range(R r) {
+  return r >= 1 / Limits<R>::r && r <= Limits<R>::r;
 }
-template <class R> __device__ __forceinline__ bool calm_sum(R sum) {
-  return magnitude(sum) >= 1 / Calm<R>::sum && magnitude(sum) <= Calm<R>::sum;
+template <class R> __device__ __forceinline__ bool sum_in_range(R sum) {
+  return magnitude(sum) >= 1 / Limits<R>::sum && magnitude(sum) <= Limits<R>::sum;
 }
 
 /* ---- powers of two beyond the range ---- */
@@ -74,7 +77,7 @@ template <class R> __device__ __forceinline__ int exponent_for(R largest) {
 
 /* ---- the scaled way ---- */
 
-/* What the second half of a row needs to know. A calm row has a scale of 1 and up = 0. */
+/* What the second half of a row needs to know. A row in range has a scale of 1 and up = 0. */
 template <class R> struct RowFactors {
   R scale, mean, r; /* h = (x*scale - mean)*r            */
   int up;           /* u = dy*g*2^up                     */
@@ -86,34 +89,26 @@ template <class R> struct RowFactors {
  * that of u*h. */
 template <class R> struct GradientSums { R dot, u; };
 
-/* What is the same for all rows. */
-template <class R> struct GuardSpec {
-  double eps;
-  R k; /* elements in the statistic */
-  int eps_limit;
-  bool layer, eps_outside, before;
-};
-
-template <class R> __device__ __forceinline__ bool sums_x(const GuardSpec<R> &spec) {
-  return sizeof(R) == 8 && !spec.layer;
+template <class R> __device__ __forceinline__ bool sums_x(const Norm<R> &norm) {
+  return sizeof(R) == 8 && !norm.layer;
 }
 
 /* The factor of h in the sum of u*h. */
-template <class R> __device__ __forceinline__ R dot_r(const GuardSpec<R> &spec, R r) {
-  return sums_x(spec) ? (R)1 : r;
+template <class R> __device__ __forceinline__ R dot_r(const Norm<R> &norm, R r) {
+  return sums_x(norm) ? (R)1 : r;
 }
-template <class R> __device__ __forceinline__ R dot_uh(const GuardSpec<R> &spec, R dot, R r) {
-  return sums_x(spec) ? dot * r : dot;
+template <class R> __device__ __forceinline__ R dot_uh(const Norm<R> &norm, R dot, R r) {
+  return sums_x(norm) ? dot * r : dot;
 }
 
 /* u of one vector, from dy: as it is, or times 2^up. */
 template <bool SCALED, class T, int V, class R>
-__device__ __forceinline__ void gradient_u(const GuardSpec<R> &spec, R (&u)[V], const R (&g)[V], int up) {
-  if (!SCALED || spec.before) {
+__device__ __forceinline__ void gradient_u(const Norm<R> &norm, R (&u)[V], const R (&g)[V], int up) {
+  if (!SCALED || norm.round_before) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       u[j] *= g[j];
-    if (spec.before) round_to<T>(u);
+    if (norm.round_before) round_to<T>(u);
 #pragma unroll
     for (int j = 0; j < V; j++)
       if (SCALED) u[j] = times_power(u[j], up);
@@ -124,11 +119,31 @@ __device__ __forceinline__ void gradient_u(const GuardSpec<R> &spec, R (&u)[V], 
   }
 }
 
+/* Sums of exactly zero are right as well where every product is: a vector of zeros in dy adds exact zeros to both sums,
+ * and one of zeros in x (of LayerNorm with a mean of zero) to that of u*h. Of the latter u must be well within the
+ * range, for dx = u*r there. This is decided vector by vector, so that it does not depend on who has which; a product
+ * that vanished is no such zero. */
+template <int V, class R> __device__ __forceinline__ bool u_in_range(const R (&u)[V]) {
+  R most = 0;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    most = magnitude(u[j]) <= most ? most : magnitude(u[j]); /* NaN stays */
+  return sum_in_range(most);
+}
+
+template <int V, class R> __device__ __forceinline__ bool is_zero(const R (&f)[V]) {
+  bool zero = true;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    zero = zero && f[j] == 0;
+  return zero;
+}
+
 /* The largest exponent of the elements of u of one vector. */
 template <class T, int V, class R>
-__device__ __forceinline__ R largest_u(const GuardSpec<R> &spec, R (&u)[V], const R (&g)[V]) {
+__device__ __forceinline__ R largest_u(const Norm<R> &norm, R (&u)[V], const R (&g)[V]) {
   R most = 0;
-  if (spec.before) {
+  if (norm.round_before) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       u[j] *= g[j];
@@ -136,7 +151,7 @@ __device__ __forceinline__ R largest_u(const GuardSpec<R> &spec, R (&u)[V], cons
   }
 #pragma unroll
   for (int j = 0; j < V; j++)
-    most = Max::of(most, product_exponent(u[j], spec.before ? (R)1 : g[j]));
+    most = Max::of(most, product_exponent(u[j], norm.round_before ? (R)1 : g[j]));
   return most;
 }
 
@@ -164,10 +179,10 @@ __device__ __forceinline__ void gradient_dx(const RowFactors<R> &f, R (&u)[V], c
  *   load_x(i, x), load_dy(i, dy), load_g(i, g)   the elements of vector i; zeros (g: anything finite) where there are
  * none mask(i)         which of them there are and are in the statistic */
 
-/* The statistic of a row, as it is or scaled. As it is, its r is calm only where it is right: eps outweighs a sum that
- * is too small to be right, unless r is large. */
+/* The statistic of a row, as it is or scaled. As it is, its r is in range only where it is right: eps outweighs a sum
+ * that is too small to be right, unless r is large. A shard may have no elements in the statistic. */
 template <bool SCALED, class R, class Row>
-__device__ __forceinline__ Statistic<R> row_statistic(const GuardSpec<R> &spec, Row &row) {
+__device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &row) {
   constexpr int V = Row::V;
   Statistic<R> st = {0, 0, 0, 0, 1};
   if (SCALED) {
@@ -180,10 +195,10 @@ __device__ __forceinline__ Statistic<R> row_statistic(const GuardSpec<R> &spec, 
         if (mask >> j & 1) most = Max::of(most, size_for_scale(x[j]));
       return most;
     });
-    st.scale = scale_for(largest, spec.eps_limit);
+    st.scale = scale_for(largest, norm.eps_limit);
   }
 #pragma unroll 1
-  for (int squares = spec.layer ? 0 : 1; squares < 2; squares++) {
+  for (int squares = norm.layer ? 0 : 1; squares < 2; squares++) {
     const R total = row.template over<Add>([&](auto i) -> R {
       R x[V], sum = 0;
       const unsigned mask = row.mask(i);
@@ -197,27 +212,27 @@ __device__ __forceinline__ Statistic<R> row_statistic(const GuardSpec<R> &spec, 
     });
     if (squares)
       st.sum = total;
-    else
-      st.mean = quotient(total, spec.k);
+    else if (norm.k > 0)
+      st.mean = quotient(total, norm.k);
   }
-  finish(spec, st, spec.k);
-  if (!SCALED && spec.eps_outside && !in_range(st.sum)) st.r = 0; /* eps may outweigh the sum, but rms counts too */
+  finish(norm, st, norm.k);
+  if (!SCALED && norm.eps_outside && !squares_in_range(st.sum))
+    st.r = 0; /* eps may outweigh the sum, but rms counts too */
   return st;
 }
 
 /* The sums of a row, of u or of u*2^up. */
 template <bool SCALED, class T, class R, class Row>
-__device__ __forceinline__ GradientSums<R> row_sums(const GuardSpec<R> &spec, Row &row, const Statistic<R> &st,
-                                                    int up) {
+__device__ __forceinline__ GradientSums<R> row_sums(const Norm<R> &norm, Row &row, const Statistic<R> &st, int up) {
   constexpr int V = Row::V;
   GradientSums<R> sums = {0, 0};
 #pragma unroll 1
-  for (int with_h = spec.layer ? 0 : 1; with_h < 2; with_h++) {
+  for (int with_h = norm.layer ? 0 : 1; with_h < 2; with_h++) {
     const R total = row.template over<Add>([&](auto i) -> R {
       R u[V], g[V], h[V], sum = 0;
       row.load_dy(i, u);
       row.load_g(i, g);
-      gradient_u<SCALED, T>(spec, u, g, up);
+      gradient_u<SCALED, T>(norm, u, g, up);
       if (!with_h) {
 #pragma unroll
         for (int j = 0; j < V; j++)
@@ -225,7 +240,7 @@ __device__ __forceinline__ GradientSums<R> row_sums(const GuardSpec<R> &spec, Ro
         return sum;
       }
       row.load_x(i, h);
-      gradient_h(h, st.scale, st.mean, dot_r(spec, st.r));
+      gradient_h(h, st.scale, st.mean, dot_r(norm, st.r));
 #pragma unroll
       for (int j = 0; j < V; j++)
         sum = fused(u[j], h[j], sum);
@@ -239,42 +254,58 @@ __device__ __forceinline__ GradientSums<R> row_sums(const GuardSpec<R> &spec, Ro
   return sums;
 }
 
-template <class R> __device__ __forceinline__ bool calm(const GuardSpec<R> &spec, R r, const GradientSums<R> &sums) {
-  return calm_r(r) && calm_sum(dot_uh(spec, sums.dot, r)) && (!spec.layer || calm_sum(sums.u));
+template <class R> __device__ __forceinline__ bool row_in_range(const Norm<R> &norm, R r, const GradientSums<R> &sums) {
+  return r_in_range(r) && sum_in_range(dot_uh(norm, sums.dot, r)) && (!norm.layer || sum_in_range(sums.u));
+}
+
+/* Whether every vector of a row adds exact zeros. */
+template <class T, class R, class Row>
+__device__ __forceinline__ bool row_adds_zeros(const Norm<R> &norm, Row &row, const Statistic<R> &st) {
+  constexpr int V = Row::V;
+  return row.template over<Max>([&](auto i) -> R {
+    R u[V], x[V], g[V];
+    row.load_dy(i, u);
+    row.load_x(i, x);
+    if (is_zero(u)) return 0;
+    if (!is_zero(x) || st.mean != 0) return 1;
+    row.load_g(i, g);
+    gradient_u<false, T>(norm, u, g, 0);
+    return u_in_range(u) ? (R)0 : (R)1;
+  }) == 0;
 }
 
 /* The exponent by which u of a row is scaled. */
-template <class T, class R, class Row> __device__ __forceinline__ int row_exponent(const GuardSpec<R> &spec, Row &row) {
+template <class T, class R, class Row> __device__ __forceinline__ int row_exponent(const Norm<R> &norm, Row &row) {
   constexpr int V = Row::V;
   return exponent_for(row.template over<Max>([&](auto i) -> R {
     R u[V], g[V];
     row.load_dy(i, u);
     row.load_g(i, g);
-    return largest_u<T>(spec, u, g);
+    return largest_u<T>(norm, u, g);
   }));
 }
 
 /* What the second half needs, from the sums. k: elements in the statistic, those of all shards. */
 template <class R>
-__device__ __forceinline__ RowFactors<R> factors_of(const GuardSpec<R> &spec, const Statistic<R> &st, int up,
+__device__ __forceinline__ RowFactors<R> factors_of(const Norm<R> &norm, const Statistic<R> &st, int up,
                                                     const GradientSums<R> &sums, R k) {
   RowFactors<R> f = {st.scale,
                      st.mean,
                      st.r,
                      up,
-                     spec.layer ? quotient(sums.u, k) : (R)0,
-                     quotient(dot_uh(spec, sums.dot, st.r), k),
+                     norm.layer ? quotient(sums.u, k) : (R)0,
+                     quotient(dot_uh(norm, sums.dot, st.r), k),
                      exponent_of(st.scale) - up};
-  if (spec.eps_outside) f.c2 *= outside_factor(st);
+  if (norm.eps_outside) f.c2 *= outside_factor(st);
   return f;
 }
 
 /* The scaled way of a row that holds all of its elements. stats: its statistic, where it is given. */
 template <class T, class R, class Row>
-__device__ __forceinline__ RowFactors<R> scaled_factors(const GuardSpec<R> &spec, Row &row, const rms_stat *stats) {
-  const Statistic<R> st = stats ? import_statistic<R>(spec, *stats) : row_statistic<true>(spec, row);
-  const int up = row_exponent<T>(spec, row);
-  return factors_of(spec, st, up, row_sums<true, T>(spec, row, st, up), stats ? (R)stats->count : spec.k);
+__device__ __forceinline__ RowFactors<R> scaled_factors(const Norm<R> &norm, Row &row, const rms_stat *stats) {
+  const Statistic<R> st = stats ? import_statistic<R>(norm, *stats) : row_statistic<true>(norm, row);
+  const int up = row_exponent<T>(norm, row);
+  return factors_of(norm, st, up, row_sums<true, T>(norm, row, st, up), stats ? (R)stats->count : norm.k);
 }
 
 } // namespace rms_cuda

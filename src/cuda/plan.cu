@@ -14,153 +14,178 @@ static int power_above(int64_t n) {
   return p;
 }
 
-int64_t vectors_of(const Layout &lay) {
-  return divide_up(lay.width, 16 / element_size(lay.dtype));
+/* Bytes of shared memory that a block may ask for. */
+constexpr size_t most_shared = 220 * 1024;
+
+/* Clusters that share rows need room for their rings. */
+static bool has_clusters(const Device &device) {
+  return device.clusters && (size_t)device.shared_per_block >= most_shared;
 }
 
-/* A block, or a cluster of blocks, of whole warps with per_thread vectors each. */
-static void plan_blocks(const Device &device, int64_t vectors, int most, Plan *plan) {
-  const int64_t capacity = (int64_t)most * plan->per_thread;
-  plan->tuned = vectors <= capacity * MAX_CLUSTER;
-  if (!plan->tuned) return;
-  plan->cluster = power_above(divide_up(vectors, capacity));
-  plan->team = plan->threads = (int)(divide_up(divide_up(vectors, plan->cluster * plan->per_thread), 32) * 32);
-  plan->tuned = plan->cluster == 1 || device.clusters;
+/* ---- forward ---- */
+
+static bool holds(When when, const Device &device, int64_t rows) {
+  switch (when) {
+  case When::FEW_ROWS:
+    return rows <= 4 * (int64_t)device.multiprocessors;
+  case When::CLUSTERS:
+    return has_clusters(device);
+  case When::NO_CLUSTERS:
+    return !has_clusters(device);
+  default:
+    return true;
+  }
 }
 
-Plan plan_forward(const Device &device, const Layout &lay) {
-  const int64_t vectors = vectors_of(lay);
-  Plan plan = {false, 4, 1, 1, 128};
-  if (lay.dtype == RMS_F64 || lay.indices) return plan;
-  plan.tuned = true;
-  if (vectors <= 32)
-    plan.team = power_above(divide_up(vectors, plan.per_thread));
-  else if (vectors <= 32 * plan.per_thread)
-    plan.team = 32;
-  else
-    plan_blocks(device, vectors, FORWARD_TEAM, &plan);
+ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner) {
+  ForwardPlan plan = {Role::GENERAL, 0, 32, 1, 1, 0, 0, 0, device.clusters};
+  while (plan.line < forward_lines &&
+         !((forward_table[plan.line].forms >> form & 1) && vectors <= forward_table[plan.line].vectors &&
+           holds(forward_table[plan.line].when, device, rows)))
+    plan.line++;
+  if (plan.line == forward_lines) return plan;
+  const ForwardLine &line = forward_table[plan.line];
+  if (line.role == Role::CLUSTER && inner && rows > most_blocks) return plan; /* one launch has all rows */
+  plan.role = line.role;
+  plan.threads = line.threads;
+  if (line.role == Role::WARP) {
+    plan.team = line.per_thread > 1 ? 32 : power_above(vectors);
+    plan.block_rows = line.threads / plan.team * line.rows;
+    if (device.clusters) plan.ahead = (unsigned)device.multiprocessors * 8; /* about as many as are there at once */
+  } else if (line.role == Role::BLOCK) {
+    plan.threads = (int)divide_up(vectors, line.per_thread * 32) * 32;
+  } else {
+    plan.cluster = (int)divide_up(vectors, line.per_thread * line.threads);
+    plan.stages = form & (FORM_LAYER | FORM_RESIDUAL) ? 2 : 3;
+  }
   return plan;
 }
 
-bool has_rings(const Device &device) {
-  return device.clusters && device.shared_per_block >= LEAN_SHARED;
+/* ---- backward ---- */
+
+/* Bytes of a vector in a stage: x and dy, and what is added. */
+static int cell_bytes(const BackwardQuestion &q) {
+  const int wide = q.form == Form::F32_SUM ? 32 : 16;
+  return 16 + wide + (q.added ? wide : 0);
 }
 
-bool plan_lean_forward(const Device &device, int vectors, bool residual, bool options) {
-  return vectors <= (has_rings(device) ? MAX_CLUSTER * 2048 : residual ? 2048 : options ? 4096 : 8192);
+/* The widest row of each role. */
+static Role backward_role(const Device &device, const BackwardQuestion &q) {
+  if (q.vectors <= 32) return Role::WARP;
+  if (q.vectors <= BACKWARD_TEAM * BACKWARD_VECTORS) return Role::BLOCK;
+  const bool fits = q.vectors <= MAX_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
+  return fits ? Role::CLUSTER : Role::GENERAL;
 }
 
-LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads) {
-  const int64_t vectors = vectors_of(lay);
-  LeanShares plan = {32, 1, SHORT_THREADS, 1, 0, 0};
-  if (!has_rings(device) || vectors > MAX_CLUSTER * 2 * BACKWARD_TEAM || rows == 0) return plan;
-  plan.shares = device.multiprocessors;
-  if (vectors <= 32) {
-    plan.team = power_above(vectors);
-    plan.shares *= SHORT_BLOCKS;
-  } else if (vectors <= 2 * BACKWARD_TEAM) {
-    plan.team = (int)divide_up(vectors, 64) * 32;
+static void plan_teams(const Device &device, const BackwardQuestion &q, BackwardPlan *plan) {
+  switch (plan->role) {
+  case Role::WARP:
+    plan->team = power_above(q.vectors);
+    plan->threads = WARP_BACKWARD_THREADS;
+    break;
+  case Role::BLOCK:
+    plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan.threads = (plan.team > BACKWARD_TEAM / 2 ? threads : (int)BACKWARD_TEAM) / plan.team * plan.team;
-    if (!lay.layer && plan.team <= BACKWARD_TEAM / 2) plan.placed = MAX_CLUSTER;
-  } else {
-    plan.cluster = (int)divide_up(vectors, 2 * BACKWARD_TEAM);
-    plan.team = plan.threads = BACKWARD_TEAM;
+    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters);
+    if (plan->team <= BACKWARD_TEAM / 2 && plan->threads > BACKWARD_TEAM) plan->threads = BACKWARD_TEAM;
+    plan->threads -= plan->threads % plan->team;
+    break;
+  default:
+    plan->cluster = (int)divide_up(q.vectors, BACKWARD_TEAM * BACKWARD_VECTORS);
+    plan->team = plan->threads = BACKWARD_TEAM;
+  }
+}
+
+/* More rows on their way than the memory can keep in order are slower than fewer; LayerNorm, with more to do for each
+ * row, asks for them more slowly. False: there is no room for two stages. */
+static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardPlan *plan) {
+  const int V = 16 / q.element_size;
+  if (plan->role == Role::WARP) {
+    plan->ahead = 4;
+    plan->stages = WARP_STAGES;
+    plan->shared = (size_t)(WARP_STAGES * WARP_BACKWARD_THREADS * (q.form == Form::F32_SUM ? 48 : 32));
+    return true;
+  }
+  const int row = plan->threads / plan->team * q.vectors * cell_bytes(q) / plan->cluster; /* bytes, of all teams */
+  plan->ahead = plan->team <= BACKWARD_TEAM / 8 ? 4 : 2;
+  plan->stages = q.layer || plan->cluster > 2 || 2 * row < 64 * 1024 ? 3 : 2;
+  const size_t most = (size_t)device.shared_per_block < most_shared ? (size_t)device.shared_per_block : most_shared;
+  for (;; plan->stages--) {
+    if (plan->stages < 2) return false;
+    plan->shared = (size_t)backward_shared(V, q.layer ? 2 : 1, q.dbias, plan->threads, plan->team, plan->stages,
+                                           cell_bytes(q), plan->cluster)
+                       .total;
+    if (plan->shared <= most) break;
+  }
+  plan->late = !q.layer && plan->cluster == 1 && plan->team > BACKWARD_TEAM / 4 && plan->stages == 2 &&
+               (!has_options(q.form) || q.added) && q.form != Form::ROUNDED;
+  if (q.form == Form::F32_SUM && q.added) plan->late = true; /* it stays in its stage until it is added */
+  return true;
+}
+
+BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {
+  BackwardPlan plan = {backward_role(device, q), 32, 1, 0, 1, 0, 0, false, 1, 1, 0};
+  if (plan.role == Role::GENERAL || q.rows == 0) return plan;
+  plan_teams(device, q, &plan);
+  if (plan.threads == 0 || !plan_ring(device, q, &plan)) {
+    plan.role = Role::GENERAL;
+    return plan;
   }
   const int64_t teams = plan.threads / plan.team;
-  plan.shares /= plan.cluster;
-  if (plan.shares < 1) plan.shares = 1;
-  /* No more than do something in every round; where a few rounds more or less count, no SM is left out. */
-  int64_t rounds = divide_up(rows, teams * plan.shares);
-  plan.shares = divide_up(rows, teams * rounds);
-  if (rounds < 64) plan.placed = 1;
-  plan.least = divide_up(rows, teams * FLAT * DEEP);
+  int64_t resident = (int64_t)device.multiprocessors * (plan.role == Role::WARP ? 2 : 1) / plan.cluster / q.slices;
+  if (resident < 1) resident = 1;
+  /* No more shares than do something in every round; where a few rounds more or less count, no SM is left out. */
+  const int64_t rounds = divide_up(q.rows, teams * resident);
+  plan.shares = divide_up(q.rows, teams * rounds);
+  if (plan.role == Role::BLOCK && device.clusters && !q.layer && q.slices == 1 && plan.team <= BACKWARD_TEAM / 2 &&
+      rounds >= 64)
+    plan.placed = MAX_CLUSTER;
+  plan.least = divide_up(q.rows, teams * FLAT * DEEP);
   if (plan.shares < plan.least) plan.shares = plan.least;
   plan.shares = divide_up(plan.shares, plan.placed) * plan.placed;
+  if (plan.shares > most_blocks / plan.cluster / q.slices) plan.role = Role::GENERAL;
   return plan;
 }
 
-Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide) {
-  const int64_t vectors = vectors_of(lay);
-  Plan plan = {false, BACKWARD_VECTORS, 1, 1, 256};
-  if (lay.dtype == RMS_F64 || lay.indices || lay.k == 0) return plan;
-  plan.tuned = true;
-  if (vectors <= 32)
-    plan.team = power_above(divide_up(vectors, plan.per_thread));
-  else if (vectors <= 32 * plan.per_thread)
-    plan.team = 32;
-  else
-    plan_blocks(device, vectors, aligned && !wide ? BACKWARD_TEAM : BACKWARD_TEAM_WIDE, &plan);
-  return plan;
-}
+/* ---- general ---- */
 
-Plan plan_plain(const Layout &lay) {
-  const int64_t vectors = vectors_of(lay), chunks = divide_up(vectors, 32);
-  Plan plan = {false, 0, 0, 1, 128};
+/* Four to eight vectors for each thread, so that many rows are on their way. */
+GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes) {
+  GeneralPlan plan = {32, COLUMN_THREADS, false, false, 0};
   if (vectors <= 16) {
     plan.team = power_above(vectors);
   } else {
-    int warps = 1;
-    while (warps < 16 && warps * 2 <= chunks)
-      warps *= 2;
-    plan.team = plan.threads = 32 * warps;
+    while (plan.team < GENERAL_THREADS && plan.team * 6 < vectors)
+      plan.team *= 2;
+    if (plan.team > 32) plan.threads = plan.team; /* warps of one team have a block of their own */
   }
+  const int64_t most = (device.shared_per_block - 1024) / plan.teams();
+  plan.kept = row_bytes <= most;
+  plan.columns_kept = plan.kept && column_bytes > 0 && column_bytes <= most - row_bytes;
+  if (plan.kept) plan.shared = (size_t)((row_bytes + (plan.columns_kept ? column_bytes : 0)) * plan.teams());
   return plan;
 }
 
-/* Threads of an SM that the backward kernel has registers for. */
-static int threads_per_multiprocessor(bool wide) {
-  return wide ? BACKWARD_TEAM_WIDE : BACKWARD_TEAM;
-}
-
-static size_t shared_bytes(const Plan &plan, const Layout &lay, bool wide, bool dresidual, int stages) {
-  const int v = 16 / (int)element_size(lay.dtype), cells_x = wide ? v * 4 / 16 : 1, cells_g = v / 4;
-  const size_t cells = (size_t)plan.per_thread * (size_t)(cells_x + 1 + (dresidual ? cells_x : 0));
-  const size_t ring = cells * (size_t)stages * 16, gains = (size_t)(plan.per_thread * cells_g) * 16;
-  size_t bytes = (ring + gains) * (size_t)plan.threads;
-  if (plan.team > 32)
-    bytes += 16 + 4 * sizeof(float) * (size_t)(plan.team / 32 * plan.cluster * plan.per_thread);
-  else
-    bytes += 16 + sizeof(float) * (4 * (size_t)(plan.team / 32 * plan.per_thread) +
-                                   (size_t)(plan.threads / 32) * (size_t)(plan.team * plan.per_thread * v));
-  return bytes;
-}
-
-/* The deepest ring that does not cost residency. */
-size_t plan_ring(const Device &device, const Plan &plan, const Layout &lay, bool wide, bool dresidual, int *stages) {
-  const size_t blocks = (size_t)(threads_per_multiprocessor(wide) / plan.threads), reserved = 1024;
-  for (*stages = 4; *stages > 2; --*stages) {
-    size_t bytes = shared_bytes(plan, lay, wide, dresidual, *stages);
-    if (bytes <= (size_t)device.shared_per_block &&
-        (bytes + reserved) * blocks <= (size_t)device.shared_per_multiprocessor)
-      break;
-  }
-  return shared_bytes(plan, lay, wide, dresidual, *stages);
-}
-
-int64_t resident(const Device &device, const Plan &plan, bool wide) {
-  int64_t blocks = (int64_t)device.multiprocessors * (threads_per_multiprocessor(wide) / plan.threads);
-  return blocks / plan.cluster > 0 ? blocks / plan.cluster : 1;
-}
-
-Sums plan_sums(const Device &device, const Plan &plan, const Layout &lay, bool wide) {
-  Sums sums;
-  const bool per_inner = lay.weight_inner != 0;
-  sums.slices = (per_inner ? lay.inner : 1) * lay.groups;
-  sums.slice_rows = per_inner ? lay.outer : lay.outer * lay.inner;
+GeneralSums plan_general_sums(const Device &device, const GeneralPlan &plan, const rms_layout &lay, int64_t outer) {
+  GeneralSums sums;
+  sums.slices = (lay.per_inner ? lay.inner : 1) * lay.groups;
+  sums.slice_rows = lay.per_inner ? outer : outer * lay.inner;
+  sums.tiles = divide_up(divide_up(lay.width, 16 / element_size(lay.dtype)), COLUMN_THREADS);
   const int64_t rows = sums.slice_rows > 0 ? sums.slice_rows : 1;
-  int64_t most;
-  if (plan.tuned) {
+  if (plan.columns_kept) {
+    /* as many blocks as an SM has registers and shared memory for */
+    int64_t blocks = 512 / plan.threads, fit = device.shared_per_block / ((int64_t)plan.shared + 1024);
+    if (blocks > fit) blocks = fit;
+    if (blocks < 1) blocks = 1;
     sums.batch = rows;
-    sums.shares = resident(device, plan, wide) / sums.slices;
-    most = divide_up(rows, plan.team <= 32 ? plan.threads / plan.team : 1);
+    sums.shares = (int64_t)device.multiprocessors * blocks / sums.slices;
+    if (sums.shares > divide_up(rows, plan.teams())) sums.shares = divide_up(rows, plan.teams());
   } else {
     sums.batch = 65536 / sums.slices > 0 ? 65536 / sums.slices : 1;
     if (sums.batch > rows) sums.batch = rows;
-    sums.shares = device.multiprocessors * 8 / (divide_up(vectors_of(lay), 128) * sums.slices);
-    most = sums.batch;
+    sums.shares = (int64_t)device.multiprocessors * 8 / sums.tiles / sums.slices;
+    if (sums.shares > sums.batch) sums.shares = sums.batch;
   }
-  if (sums.shares > most) sums.shares = most;
   if (sums.shares < 1) sums.shares = 1;
   return sums;
 }

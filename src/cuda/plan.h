@@ -1,60 +1,211 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a call is divided among threads: a function of the width, the types and the device, never of the values. */
+ * The planner: which kernel a call takes, and how its rows are divided among threads. A function of the width, the
+ * types, the options, the number of rows and the device, never of the values. Every cut-off stands here or in plan.cu,
+ * once; the launches (forward.cu, backward.cu, general.cu) do what a plan says.
+ *
+ * A vector is 16 bytes of the data type. */
 #ifndef RMS_CUDA_PLAN_H
 #define RMS_CUDA_PLAN_H
 
 #include "device.h"
-#include "params.h"
+#include "jobs.h"
 
 namespace rms_cuda {
 
-/* Whether the persistent lean kernels find what they need: clusters, bulk copies and room for their rings. */
-bool has_rings(const Device &device);
+/* Who shares a row: lanes of a warp, a block, a cluster of blocks; or the general kernels do it. */
+enum class Role { WARP, BLOCK, CLUSTER, GENERAL };
 
-struct Plan {
-  bool tuned;
-  int per_thread; /* vectors                */
-  int team, cluster, threads;
+/* Threads of blocks. Of the backward block kernel: at most, and of one whose row has a block, or a part of it, for
+ * itself. Of the general kernels: those of a row, and of a block of columns. */
+enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 }; /* as in forward_table */
+enum { WARP_BACKWARD_THREADS = 384, BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
+enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
+
+/* The most blocks that share a row. */
+enum { MAX_CLUSTER = 8 };
+
+/* Rows of a lane of the backward that are on their way, and vectors of a thread of its block kernel. */
+enum { WARP_STAGES = 4, BACKWARD_VECTORS = 2 };
+
+/* Rows that one sum of a column takes in registers, and how many such blocks of rows one team: each block adds at most
+ * two sums to shared memory, the lanes of a warp that share columns are five additions, and one rounding comes when the
+ * teams of a block are added up. No term passes more than 64 roundings. */
+enum { FLAT = 32, DEEP = 13 };
+
+/* Blocks of one launch; more rows take more launches. */
+constexpr int64_t most_blocks = (int64_t)1 << 30;
+
+struct Grid {
+  int64_t blocks;
+  int threads;
+  size_t shared;
 };
 
-int64_t vectors_of(const Layout &lay);
-Plan plan_forward(const Device &device, const Layout &lay);
-Plan plan_backward(const Device &device, const Layout &lay, bool aligned, bool wide);
-/* The plain kernels' part: threads that share a segment. */
-Plan plan_plain(const Layout &lay);
+/* ---- forward ---- */
 
-/* The ring of the backward kernel: fills in stages; returns bytes of shared memory for one block. */
-size_t plan_ring(const Device &device, const Plan &plan, const Layout &lay, bool wide, bool dresidual, int *stages);
-/* Teams of the backward kernel that the device holds at once, in blocks or clusters. */
-int64_t resident(const Device &device, const Plan &plan, bool wide);
+/* The forms of the forward kernels of aligned rows, as bits of a number: what is known when they are compiled. */
+enum { FORM_LAYER = 1, FORM_RESIDUAL = 2, FORM_OPTIONS = 4, FORM_F32_RESIDUAL = 8, FORMS = 16 };
 
-/* How the lean backward kernels share out the rows. */
-struct LeanShares {
+/* Sets of forms: bit f stands for form f. */
+constexpr unsigned forms_with(int bits) {
+  unsigned set = 0;
+  for (int form = 0; form < FORMS; form++)
+    if ((form & bits) == bits) set |= 1u << form;
+  return set;
+}
+constexpr unsigned EVERY = (1u << FORMS) - 1, NO_OPTIONS = EVERY & ~forms_with(FORM_OPTIONS),
+                   BARE = NO_OPTIONS & ~forms_with(FORM_RESIDUAL),
+                   OPTIONS_ALONE = forms_with(FORM_OPTIONS) & ~forms_with(FORM_RESIDUAL),
+                   LAYER_ALONE = 1u << FORM_LAYER, OTHERS = EVERY & ~LAYER_ALONE;
+
+/* What a line of the table needs beside the width: few rows; clusters, or none of them. */
+enum class When { ALWAYS, FEW_ROWS, CLUSTERS, NO_CLUSTERS };
+
+struct ForwardLine {
+  Role role;
+  int vectors;    /* the widest row                                                  */
+  int per_thread; /* vectors of a thread                                             */
+  int rows;       /* rows of a thread                                                */
+  int threads;    /* of a block, at most                                             */
+  bool early;     /* weights are loaded with the row, the next kernel starts late    */
+  unsigned forms;
+  When when;
+};
+
+/* The first line that fits is taken. LayerNorm waits twice for all threads of a row, so it has fewer of them with eight
+ * vectors each. With options a short row takes a block sooner, a wide one a cluster. Two rows of eight vectors (x and
+ * the residual) do not fit the registers. */
+/* clang-format off */
+constexpr ForwardLine forward_table[] = {
+    /* role           vectors per thread rows threads early  forms          when */
+    {  Role::WARP,    32,     1,         4,   128,    false, EVERY,         When::ALWAYS},
+    {  Role::WARP,    64,     2,         2,   128,    false, EVERY,         When::ALWAYS},
+    {  Role::WARP,    128,    4,         1,   128,    false, NO_OPTIONS,    When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    true,  EVERY,         When::FEW_ROWS},
+    {  Role::BLOCK,   512,    4,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   1024,   8,         1,   128,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   2048,   8,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    false, OTHERS,        When::ALWAYS},
+    {  Role::BLOCK,   2048,   4,         1,   512,    false, OTHERS,        When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, BARE,          When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, OPTIONS_ALONE, When::NO_CLUSTERS},
+    {  Role::BLOCK,   8192,   8,         1,   1024,   false, BARE,          When::ALWAYS},
+    {  Role::CLUSTER, 16384,  8,         1,   512,    false, LAYER_ALONE,   When::CLUSTERS},
+    {  Role::CLUSTER, 16384,  4,         1,   512,    false, OTHERS,        When::CLUSTERS},
+};
+/* clang-format on */
+constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];
+static_assert(forward_table[0].threads == WARP_FORWARD_THREADS &&
+                  forward_table[forward_lines - 1].threads == CLUSTER_FORWARD_THREADS,
+              "the threads that these kernels are compiled for");
+
+struct ForwardPlan {
+  Role role;
+  int line;       /* of the table                                          */
+  int team;       /* lanes that share a row                                */
+  int cluster;    /* blocks that share a row                               */
+  int block_rows; /* rows of a block                                       */
+  int threads;    /* of a block                                            */
+  int stages;     /* of the ring                                           */
+  unsigned ahead; /* blocks that ask for their rows before their turn      */
+  bool overlap;   /* the start overlaps the end of the kernel before it    */
+};
+
+/* For rows of `vectors` vectors; inner: there are two distances between them. */
+ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner);
+
+/* ---- backward ---- */
+
+/* The forms of the backward kernels of aligned rows.
+ *   COMMON     rows at one distance, statistics saved, the whole row in them, dx wanted and nothing to add to it
+ *   ROUNDED    the same of 16-bit types, rounded before the weight
+ *   OPTIONS    what else there may be, switched at run time: either order of rounding, a statistic of the leading
+ *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
+ *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
+ *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data */
+enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM };
+__host__ __device__ constexpr bool has_options(Form form) {
+  return form == Form::OPTIONS || form == Form::F32_SUM;
+}
+
+/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 128 and more
+ * where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
+__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
+                                                        bool early_starts) {
+  if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
+  const bool big = layer && (form != Form::COMMON || (cluster && !dbias));
+  return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
+}
+
+/* layer, dbias: of the kernel, which may be that of LayerNorm with dbias for less. */
+struct BackwardQuestion {
+  Form form;
+  bool layer, dbias;
+  int element_size; /* of the data type        */
+  int vectors;
+  int64_t rows; /* of a slice              */
+  int64_t slices;
+  bool added; /* something is added to dx */
+};
+
+struct BackwardPlan {
+  Role role;
   int team, cluster, threads;
   int placed;     /* blocks are launched in clusters of this size, only to spread them evenly over the device */
-  int64_t shares; /* at most; 0: these kernels are not for this device or width */
-  int64_t least;  /* so that no sum takes too many rows */
+  int stages;     /* of the ring                                                         */
+  int ahead;      /* rows of a team that are brought to L2 early                         */
+  bool late;      /* a stage is asked for at the end of a row                            */
+  int64_t shares; /* of a slice, at most                                             */
+  int64_t least;  /* so that no sum takes too many rows                              */
+  size_t shared;  /* bytes of a block                                                */
 };
-/* threads: the most that a block may have */
-LeanShares plan_lean_backward(const Device &device, const Layout &lay, int64_t rows, int threads);
-/* Of a forward: whether there are kernels for this width on this device. */
-bool plan_lean_forward(const Device &device, int vectors, bool residual, bool options);
 
-/* OPTIONS: those of LeanForward. */
-template <class T, bool OPTIONS>
-cudaError_t launch_lean_forward_of(const LeanForward &p, bool layer, const Device &device, cudaStream_t stream);
-/* Lowers the shares to what the device holds at once. */
-template <class T>
-cudaError_t launch_lean_backward_of(const LeanBackward &p, LeanShares &plan, bool layer, cudaStream_t stream);
+BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q);
 
-/* Partial sums of a backward with dweight or dbias. */
-struct Sums {
+/* The parts of a block's shared memory in the backward block kernel, in bytes from its start. V: elements of a vector;
+ * sums: over a row. */
+struct BackwardShared {
+  int ring, gain, deep, chunk, mail, barrier, noted, any_noted, total;
+};
+__host__ __device__ constexpr BackwardShared backward_shared(int V, int sums, bool dbias, int threads, int team,
+                                                             int stages, int cell_bytes, int cluster) {
+  BackwardShared s = {};
+  const int teams = threads / team, cells = team * BACKWARD_VECTORS;
+  s.ring = 0;
+  s.gain = s.ring + teams * stages * cells * cell_bytes;
+  s.deep = s.gain + cells * V * 4;
+  s.chunk = s.deep + (dbias ? 2 : 1) * threads * BACKWARD_VECTORS * V * 4;
+  s.mail = s.chunk + teams * 2 * sums * 32 * 4;
+  s.barrier = s.mail + (cluster > 1 ? 2 * (sums + 1) * MAX_CLUSTER * 4 : 0);
+  s.noted = s.barrier + (teams * stages + 2) * 8;
+  s.any_noted = s.noted + teams * DEEP * 4;
+  s.total = s.any_noted + 4;
+  return s;
+}
+
+/* ---- general ---- */
+
+struct GeneralPlan {
+  int team, threads;
+  bool kept;         /* there is room for the segments of a block in shared memory */
+  bool columns_kept; /* and for their column sums                                  */
+  size_t shared;     /* bytes for them                                             */
+
+  int teams() const { return threads / team; }
+};
+
+/* row_bytes: of a segment, in all tensors that are kept; column_bytes: of its column sums, 0: none are wanted. */
+GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes);
+
+/* How the column sums are shared out. */
+struct GeneralSums {
   int64_t slices, slice_rows;
-  int64_t shares; /* of a slice               */
-  int64_t batch;  /* plain: rows at a time    */
+  int64_t shares; /* of a slice                                              */
+  int64_t batch;  /* rows at a time, where the columns take a second step    */
+  int64_t tiles;  /* blocks of columns of that step                          */
 };
-Sums plan_sums(const Device &device, const Plan &plan, const Layout &lay, bool wide);
+GeneralSums plan_general_sums(const Device &device, const GeneralPlan &plan, const rms_layout &lay, int64_t outer);
 
 } // namespace rms_cuda
 

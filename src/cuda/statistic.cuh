@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * From sums to the statistic of a segment, and the range guard: a segment whose sum of squares left the range in which
- * f32 (f64 for f64 data) is exact is measured again, scaled by a power of two. */
+ * From sums to the statistic of a segment. A segment whose sum of squares left the range in which f32 (f64 for f64
+ * data) is exact is measured again, scaled by a power of two (guard.cuh). */
 #ifndef RMS_CUDA_STATISTIC_CUH
 #define RMS_CUDA_STATISTIC_CUH
 
 #include "sum.cuh"
 
 namespace rms_cuda {
+
+/* What is the same for all rows. */
+template <class R> struct Norm {
+  double eps;
+  R k;           /* elements in the statistic                                             */
+  int eps_limit; /* largest exponent by which a row may be scaled                         */
+  bool layer;    /* LayerNorm                                                             */
+  bool eps_outside, round_before;
+};
 
 /* Of the segment times `scale`. h = fma(x, scale, -mean) * r. */
 template <class R> struct Statistic { R sum, mean, rms, r, scale; };
@@ -43,6 +52,12 @@ __device__ __forceinline__ float fused(float a, float b, float c) {
 __device__ __forceinline__ double fused(double a, double b, double c) {
   return __fma_rn(a, b, c);
 }
+/* a/k with the bits of a division, where neither a nor the quotient is at the edge of the range: inverse is 1/k,
+ * rounded once. */
+__device__ __forceinline__ float divided(float a, float k, float inverse) {
+  float q = a * inverse;
+  return fused(fused(-q, k, a), inverse, q);
+}
 __device__ __forceinline__ float magnitude(float a) {
   return fabsf(a);
 }
@@ -50,7 +65,8 @@ __device__ __forceinline__ double magnitude(double a) {
   return fabs(a);
 }
 
-template <class R> __device__ __forceinline__ bool in_range(R sum) {
+/* Of a sum of squares; NaN is not in range. */
+template <class R> __device__ __forceinline__ bool squares_in_range(R sum) {
   return sum >= Range<R>::tiny() && sum <= Range<R>::most();
 }
 
@@ -86,15 +102,15 @@ template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) 
   return power_of_two(e > limit ? limit : e, largest);
 }
 
-/* r from the sum of squares of the scaled segment. Spec says what eps is and where it stands. */
-template <class Spec, class R> __device__ __forceinline__ void finish(const Spec &spec, Statistic<R> &st, R k) {
-  R ms = quotient(st.sum, k), eps = (R)spec.eps, root;
+/* r from the sum of squares of k elements, scaled. */
+template <class R> __device__ __forceinline__ void finish(const Norm<R> &norm, Statistic<R> &st, R k) {
+  R ms = quotient(st.sum, k), eps = (R)norm.eps, root;
   st.rms = 0;
-  if (!spec.eps_outside) {
-    if (st.scale != (R)1) eps = (R)(spec.eps * (double)st.scale * (double)st.scale);
+  if (!norm.eps_outside) {
+    if (st.scale != (R)1) eps = (R)(norm.eps * (double)st.scale * (double)st.scale);
     root = square_root(ms + eps);
   } else {
-    if (st.scale != (R)1) eps = (R)(spec.eps * (double)st.scale);
+    if (st.scale != (R)1) eps = (R)(norm.eps * (double)st.scale);
     st.rms = square_root(ms);
     root = st.rms + eps;
   }
@@ -109,35 +125,33 @@ template <class R> __device__ __forceinline__ R outside_factor(const Statistic<R
 
 /* ---- the public form, for rows that are sharded ---- */
 
-template <class R> __device__ __forceinline__ rms_stat export_statistic(const Layout &lay, const Statistic<R> &st) {
+template <class R> __device__ __forceinline__ rms_stat export_statistic(const Statistic<R> &st, int64_t count) {
   double down = 1.0 / (double)st.scale;
-  rms_stat out = {(double)lay.k, (double)st.mean * down, (double)st.sum * down * down};
+  rms_stat out = {(double)count, (double)st.mean * down, (double)st.sum * down * down};
   return out;
 }
 
-template <class R, class Spec>
-__device__ __forceinline__ Statistic<R> import_statistic(const Spec &spec, const rms_stat &in) {
+template <class R> __device__ __forceinline__ Statistic<R> import_statistic(const Norm<R> &norm, const rms_stat &in) {
   Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1};
-  if (!in_range(st.sum) && (in.m2 > 0 || in.mean != 0) && in.m2 <= Range<double>::most()) {
+  if (!squares_in_range(st.sum) && (in.m2 > 0 || in.mean != 0) && in.m2 <= Range<double>::most()) {
     /* a sum of zero: all elements equal the mean, or are so small beside eps that their squares vanished */
     const int e = in.m2 > 0 ? -(exponent_of(in.m2 / in.count) / 2) : -exponent_of(in.mean);
-    double up = power_of_two(e > spec.eps_limit ? spec.eps_limit : e, (R)0);
+    double up = power_of_two(e > norm.eps_limit ? norm.eps_limit : e, (R)0);
     st.scale = (R)up;
     st.sum = (R)(in.m2 * up * up);
     st.mean = (R)(in.mean * up);
   }
-  finish(spec, st, (R)in.count);
+  finish(norm, st, (R)in.count);
   return st;
 }
 
-/* The same in true units, as a forward saves it. rms is right where the scale was one, r calm only where it is right.
- */
-template <class R, class Spec>
-__device__ __forceinline__ Statistic<R> given_statistic(const Spec &spec, const rms_stat &in) {
-  Statistic<R> st = import_statistic<R>(spec, in);
+/* The same in true units, as a forward saves it. rms is right where the scale was one, r in range only where it
+ * is right. */
+template <class R> __device__ __forceinline__ Statistic<R> given_statistic(const Norm<R> &norm, const rms_stat &in) {
+  Statistic<R> st = import_statistic(norm, in);
   st.r *= st.scale;
   st.mean = quotient(st.mean, st.scale);
-  if (spec.eps_outside && st.scale != (R)1) st.r = 0;
+  if (norm.eps_outside && st.scale != (R)1) st.r = 0;
   st.scale = 1;
   return st;
 }

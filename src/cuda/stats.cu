@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Statistics of the split form: merged, and as a forward would have saved them. One thread each. */
-#include "launch.cuh"
+#include "launch.h"
+#include "launcher.h"
 #include "statistic.cuh"
 
 namespace rms_cuda {
@@ -33,7 +34,7 @@ __global__ void merge_kernel(const __grid_constant__ MergeJob job) {
 }
 
 struct SavedJob {
-  Layout lay;
+  Norm<float> norm;
   const rms_stat *stats;
   int64_t count;
   float *rstd, *mean;
@@ -42,7 +43,7 @@ struct SavedJob {
 __global__ void saved_kernel(const __grid_constant__ SavedJob job) {
   const int64_t step = (int64_t)gridDim.x * blockDim.x;
   for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < job.count; i += step) {
-    const Statistic<float> st = given_statistic<float>(job.lay, job.stats[i]);
+    const Statistic<float> st = given_statistic(job.norm, job.stats[i]);
     job.rstd[i] = st.r;
     if (job.mean) job.mean[i] = st.mean;
   }
@@ -53,13 +54,21 @@ static Grid grid_for(int64_t count) {
   return {blocks < 4096 ? blocks : 4096, 256, 0};
 }
 
-cudaError_t launch_merge(bool layer, int64_t count, rms_stat *into, const rms_stat *from, cudaStream_t stream) {
-  return launch(merge_kernel, MergeJob{layer, count, into, from}, grid_for(count), 1, false, stream);
+cudaError_t launch_merge(bool layer, int64_t count, rms_stat *into, const rms_stat *from, const Device &device,
+                         cudaStream_t stream) {
+  return launch(merge_kernel, MergeJob{layer, count, into, from}, grid_for(count), 1, false, device, stream);
 }
 
-cudaError_t launch_saved(const Layout &lay, const rms_stat *stats, int64_t segments, float *rstd, float *mean,
-                         cudaStream_t stream) {
-  return launch(saved_kernel, SavedJob{lay, stats, segments, rstd, mean}, grid_for(segments), 1, false, stream);
+cudaError_t launch_saved(const rms_layout &lay, int eps_limit, const rms_stat *stats, int64_t segments, float *rstd,
+                         float *mean, const Device &device, cudaStream_t stream) {
+  const Norm<float> norm = {lay.eps,
+                            (float)lay.k,
+                            eps_limit,
+                            lay.kind == RMS_KIND_LAYER,
+                            lay.eps_place == RMS_EPS_OUTSIDE,
+                            lay.rounding == RMS_ROUND_BEFORE_WEIGHT};
+  return launch(saved_kernel, SavedJob{norm, stats, segments, rstd, mean}, grid_for(segments), 1, false, device,
+                stream);
 }
 
 } // namespace rms_cuda

@@ -13,8 +13,7 @@ void fake_device(int capability, int code, int binary) {
   fake.code = code;
   fake.binary = binary;
   fake.multiprocessors = capability >= 90 ? 132 : 108;
-  fake.shared_per_multiprocessor = capability >= 90 ? 233472 : 167936;
-  fake.shared_per_block = fake.shared_per_multiprocessor - 1024;
+  fake.shared_per_block = capability >= 90 ? 232448 : 166912;
   fake.clusters = 16;
   fake.bad_launch = -1;
 }
@@ -95,12 +94,10 @@ cudaError_t cudaGetDevice(int *device) {
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
   (void)device;
+  fake.questions++;
   switch (attribute) {
   case cudaDevAttrMultiProcessorCount:
     *value = fake.multiprocessors;
-    break;
-  case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-    *value = fake.shared_per_multiprocessor;
     break;
   case cudaDevAttrMaxSharedMemoryPerBlockOptin:
     *value = fake.shared_per_block;
@@ -119,7 +116,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {
   (void)function;
-  fake.probes++;
+  fake.questions++, fake.probes++;
   memset(attributes, 0, sizeof *attributes);
   attributes->ptxVersion = fake.code;
   attributes->binaryVersion = fake.binary;
@@ -128,6 +125,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value) {
   (void)function;
+  fake.questions++;
   return answer(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value > fake.shared_per_block
                     ? cudaErrorInvalidValue
                     : cudaSuccess);
@@ -135,6 +133,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
 
 cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function, const cudaLaunchConfig_t *config) {
   (void)function, (void)config;
+  fake.questions++;
   *clusters = fake.clusters;
   return cudaSuccess;
 }

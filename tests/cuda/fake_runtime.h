@@ -20,12 +20,13 @@ typedef struct fake_runtime {
   int id;           /* of the device                                          */
   int capability;   /* 90, ...; 0: there is no device                         */
   int code, binary; /* architectures of the code that the device runs         */
-  int multiprocessors, shared_per_multiprocessor, shared_per_block;
+  int multiprocessors, shared_per_block;
   int clusters;             /* that fit at once                                       */
   cudaError_t last;         /* the last error                                         */
   cudaError_t launch_error; /* what launches return from the launch `bad_launch` on   */
   int bad_launch;
   int launches, probes; /* so far; the first launches are listed */
+  int questions;        /* about devices and kernels, and settings of these */
   fake_launch launch[FAKE_LAUNCHES];
 } fake_runtime;
 

@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
     return 77;
   }
   say("start");
-  test_streams();
+  test_streams(extent);
   say("streams");
   test_matrix(backend, extent);
   say("matrix");

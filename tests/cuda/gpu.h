@@ -29,7 +29,7 @@ void test_random(const verify_backend *backend, Extent extent);
 void test_bits(Extent extent);
 void test_split(Extent extent);
 /* Streams, graphs, other people's errors and kernels, empty and big calls. */
-void test_streams();
+void test_streams(Extent extent);
 void test_big();
 
 /* Memory on the device that is given back at the end. */

@@ -178,8 +178,9 @@ static void check_bits(const Shape &s) {
   }
 }
 
-/* What the tuned kernels do beside the common case: the same bits with saved statistics and without, from rows that are
- * not aligned, from rows at two distances, and from a list of the elements, which all take other kernels. */
+/* What the kernels of aligned rows do beside the common case: the same bits with saved statistics and without, from
+ * rows that are not aligned, from rows at two distances, and from a list of the elements, which all take other kernels.
+ */
 static void check_other_bits(const Shape &s) {
   std::vector<char> x = random_elements(s.type, s.rows * s.cols, 4), dy = random_elements(s.type, s.rows * s.cols, 5),
                     w = random_elements(s.type, s.cols, 6);

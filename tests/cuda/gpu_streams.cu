@@ -248,14 +248,17 @@ static void test_early(int64_t rows, int64_t cols, rms_kind kind) {
   must(cudaStreamDestroy(stream), "destroy");
 }
 
-void test_streams() {
+/* compute-sanitizer counts every error of the runtime, those that are made on purpose too: not in its set. */
+void test_streams(Extent extent) {
   test_empty();
   test_graph();
-  test_errors_of_others();
+  if (extent != SMALL) test_errors_of_others();
   for (int kind = 0; kind < 2; kind++)
     for (int64_t cols : {16, 128, 512, 1024, 4096, 20480})
-      for (int64_t rows : {3, 300})
+      for (int64_t rows : {3, 300}) {
+        if (extent == SMALL && (cols == 16 || cols == 512 || cols > 1024 || rows > 3)) continue;
         test_early(rows, cols, (rms_kind)kind);
+      }
 }
 
 void test_big() {

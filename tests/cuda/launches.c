@@ -86,8 +86,8 @@ static void test_code(void) {
     fake_device(cases[i].capability, cases[i].code, cases[i].binary);
     expect(forward() == RMS_OK && backward(0) == RMS_OK && backward(2) == RMS_OK, "calls on a device");
     expect((hopper_launches() > 0) == cases[i].hopper, "clusters and early starts");
-    expect((launched("lean_backward_kernel") + launched("short_backward_kernel") > 0) == cases[i].hopper,
-           "lean kernels");
+    expect(launched("backward_block_kernel") + launched("backward_warp_kernel") > 0 && launched("general_") == 1,
+           "the kernels of aligned rows, and a general one for dx of the second half");
   }
   fake_device(90, 90, 90);
   fake.id = 3;
@@ -107,8 +107,102 @@ static void test_halves(void) {
   expect(strcmp(fake.launch[1].kernel, whole.kernel) == 0 && fake.launch[1].blocks == whole.blocks &&
              fake.launch[1].threads == whole.threads,
          "then the column sums");
-  expect(strstr(fake.launch[2].kernel, "plain_rows_kernel") != NULL, "then dx");
+  expect(strstr(fake.launch[2].kernel, "backward_general_rows_kernel") != NULL, "then dx");
   expect(strcmp(fake.launch[3].kernel, finish.kernel) == 0 && fake.launch[3].blocks == finish.blocks, "then the end");
+}
+
+/* ---- which role ---- */
+
+enum { ODD_ADDRESS = 1, F32_SUM = 2, PER_HEAD = 4, GROUPS = 8, OUTSIDE = 16, RESIDUAL = 32, DBIAS = 64, LAYER = 128 };
+
+static const struct role {
+  const char *kernel; /* that has the rows; * in front of it: across a cluster */
+  int backward;
+  rms_dtype type;
+  int64_t cols;
+  int what;
+} roles[] = {
+    {"forward_warp_kernel", 0, RMS_BF16, 128, 0},
+    {"forward_warp_kernel", 0, RMS_BF16, 1024, LAYER},
+    {"forward_block_kernel", 0, RMS_BF16, 4096, 0},
+    {"forward_block_kernel", 0, RMS_F32, 32768, 0},
+    {"*forward_cluster_kernel", 0, RMS_BF16, 131072, LAYER},
+    {"*forward_cluster_kernel", 0, RMS_BF16, 32768, F32_SUM},
+    {"forward_block_kernel", 0, RMS_BF16, 4096, F32_SUM},
+    {"forward_block_kernel", 0, RMS_F16, 4096, GROUPS},
+    {"forward_warp_kernel", 0, RMS_F16, 128, PER_HEAD | OUTSIDE},
+    {"forward_general_kernel", 0, RMS_BF16, 4096, ODD_ADDRESS},
+    {"forward_general_kernel", 0, RMS_BF16, 131080, 0},
+    {"forward_general_kernel", 0, RMS_F64, 4096, 0},
+    {"backward_warp_kernel", 1, RMS_BF16, 128, 0},
+    {"backward_warp_kernel", 1, RMS_BF16, 128, PER_HEAD},
+    {"backward_warp_kernel", 1, RMS_F16, 128, F32_SUM | RESIDUAL | LAYER},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, 0},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, GROUPS},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, F32_SUM | RESIDUAL},
+    {"backward_block_kernel", 1, RMS_F32, 4096, OUTSIDE | RESIDUAL},
+    {"backward_block_kernel", 1, RMS_F32, 4096, DBIAS},
+    {"*backward_block_kernel", 1, RMS_BF16, 16384, 0},
+    {"*backward_block_kernel", 1, RMS_F32, 8192, LAYER | RESIDUAL | DBIAS},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, ODD_ADDRESS},
+    {"backward_general_rows_kernel", 1, RMS_F64, 4096, 0},
+    {"backward_general_columns_kernel", 1, RMS_BF16, 131072, 0},
+};
+
+static rms_status call_of(const struct role *role) {
+  rms_spec spec = good_spec();
+  rms_forward_args f = good_forward();
+  rms_backward_args b = good_backward();
+  spec.cols = role->cols;
+  spec.kind = role->what & LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
+  spec.eps_place = role->what & OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  spec.groups = role->what & GROUPS ? 4 : 0;
+  spec.weight_per_inner = role->what & PER_HEAD ? 1 : 0;
+  f.outer = b.outer = 4096;
+  f.inner = b.inner = role->what & PER_HEAD ? 4 : 0;
+  f.x.dtype = b.x.dtype = b.dy.dtype = b.dx.dtype = f.weight_dtype = b.weight_dtype = (int32_t)role->type;
+  b.dweight_dtype = b.dbias_dtype = role->type == RMS_F64 ? RMS_F64 : RMS_F32;
+  f.weight = b.weight = at(5);
+  if (role->what & ODD_ADDRESS) f.y.data = (char *)at(2) + 8, b.dx.data = (char *)at(3) + 8;
+  if (role->what & F32_SUM) {
+    f.residual.data = at(6), f.residual.dtype = RMS_F32;
+    b.x.dtype = RMS_F32;
+  }
+  if (role->what & RESIDUAL) {
+    b.dresidual.data = at(7), b.dresidual_out.data = at(8);
+    b.dresidual.dtype = b.dresidual_out.dtype = b.x.dtype;
+  }
+  b.rstd = at(9), b.dweight = at(10), b.workspace = at(12);
+  if (role->what & LAYER) b.mean = at(13);
+  if (role->what & DBIAS) b.dbias = at(14);
+  b.workspace_bytes = rms_cuda_backward_workspace(&spec, &b);
+  return role->backward ? rms_cuda_backward(&spec, &b, NULL) : rms_cuda_forward(&spec, &f, NULL);
+}
+
+/* Rows within a warp, within a block, across a cluster, or by the general kernels. */
+static void test_roles(void) {
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+    const int cluster = roles[i].kernel[0] == '*';
+    char what[100];
+    snprintf(what, sizeof what, "%s of %d columns, type %d, %d", roles[i].kernel, (int)roles[i].cols,
+             (int)roles[i].type, roles[i].what);
+    fake_device(90, 90, 90);
+    expect(call_of(&roles[i]) == RMS_OK && launched(roles[i].kernel + cluster) == 1, what);
+    for (int l = 0; l < fake.launches && l < FAKE_LAUNCHES; l++)
+      if (cluster && strstr(fake.launch[l].kernel, roles[i].kernel + 1)) expect(fake.launch[l].cluster > 1, what);
+  }
+}
+
+/* What the runtime says of a device and its kernels is asked once. */
+static void test_questions(void) {
+  fake_device(90, 90, 90);
+  fake.id = 5;
+  for (int i = 0; i < 2; i++) {
+    for (size_t r = 0; r < sizeof roles / sizeof *roles; r++)
+      expect(call_of(&roles[r]) == RMS_OK, "a call");
+    if (i == 0) fake.questions = 0;
+  }
+  expect(fake.questions == 0, "nothing is asked twice");
 }
 
 /* ---- at random ---- */
@@ -163,6 +257,8 @@ int main(void) {
   test_errors();
   test_code();
   test_halves();
+  test_roles();
+  test_questions();
   for (int i = 0; i < 300000; i++)
     random_call(i % 3);
   printf(failures ? "%d failures\n" : "ok\n", failures);

@@ -79,13 +79,11 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
 }
 
 /* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
- * stay in the first-level cache for the whole batch. */
+ * stay in the first-level cache for the whole batch. Past the caches that pays where prefetches are dropped. */
 static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
   int64_t bytes = 2 * job->lay.width * T_SIZE;
-  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS;
-  return common && light && job->large_batches && job->stream_dx && bytes > K(WIDE_BYTES)
-             ? K(fit)(K(LARGE_BATCH_BYTES), bytes)
-             : 1;
+  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS, pays = job->large_batches || !job->stream_dx;
+  return common && light && pays && bytes > K(WIDE_BYTES) ? K(fit)(K(LARGE_BATCH_BYTES), bytes) : 1;
 }
 
 /* A segment between its two sweeps. */

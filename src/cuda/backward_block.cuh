@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward of aligned rows within a block, or across a cluster of them: persistent blocks whose teams walk the rows of
+ * one slice, which come through a ring of stages that is filled ahead. Template parameters as in backward_steps.cuh.
+ * LAYER: LayerNorm, or dbias with options. CLUSTER: a row is shared by the blocks of a cluster, one team each. */
+#ifndef RMS_CUDA_BACKWARD_BLOCK_CUH
+#define RMS_CUDA_BACKWARD_BLOCK_CUH
+
+#include "backward_ring.cuh"
+#include "backward_scaled.cuh"
+#include "start.cuh"
+
+namespace rms_cuda {
+
+/* ---- rows out of range ---- */
+
+/* Sums over a row of a team, for the range guard. */
+template <class Block> struct GuardSums {
+  typename Block::Sums &sums;
+  const float4 *gains;
+  int plane; /* from one float4 of a vector's gains to the next */
+
+  __device__ __forceinline__ void gain(int i, float (&g)[Block::V]) const {
+#pragma unroll
+    for (int c = 0; c < Block::Q; c++) {
+      const float4 four = gains[i * sums.team + c * plane];
+      g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
+    }
+  }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[Block::SUMS * Block::NV];
+#pragma unroll
+    for (int i = 0; i < Block::NV; i++) {
+      v[i] = of_vector(i);
+      asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+    }
+#pragma unroll
+    for (int i = Block::NV; i < Block::SUMS * Block::NV; i++)
+      v[i] = 0;
+    return sums.template of<Op>(v).x;
+  }
+};
+
+/* One row of a team; none where row is negative. Every team of a block goes through the same barriers, whether it has a
+ * row or not. */
+template <class T, bool LAYER, bool DBIAS, Form FORM, class Block, class Cells>
+__device__ __forceinline__ void scaled_row(const BackwardJob &p, const Block &block, GuardSums<Block> &sums,
+                                           int64_t row, Cells cells) {
+  const bool active = row >= 0;
+  const Norm<float> norm = norm_of<LAYER, FORM>(p);
+  const int64_t known = active ? row : 0;
+  RowInMemory<T, FORM, GuardSums<Block>> at = {p,           sums,           place_in_slice<FORM>(p, known, block.slice),
+                                               block.first, sums.sums.team, active};
+  const RowFactors<float> f =
+      scaled_factors<T>(norm, at, p.stats ? p.stats + index_of_row<FORM>(p, known, block.slice) : nullptr);
+  if (!active) return;
+#pragma unroll 1
+  for (int i = 0; i < Block::NV; i++)
+    finish_scaled<T, DBIAS, FORM>(p, norm, at, i, f, cells);
+}
+
+/* The rows of a block that are out of range, FLAT rounds after FLAT rounds, the teams in step. A function of its own,
+ * so that the loop over the other rows has the registers for itself. phase, parity: where the sums over rows are. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
+__device__ __noinline__ void scaled_rows(const BackwardJob &p, int phase, int parity) {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  extern __shared__ __align__(128) char shared[];
+  const Block block(p);
+  const int threads = (int)blockDim.x, rounds = rounds_from(p, block.share * block.teams, block.stride);
+  const unsigned *noted = reinterpret_cast<const unsigned *>(shared + block.where.noted);
+  typename Block::Sums team_sums = block.sums(p, shared, phase, parity);
+  GuardSums<Block> sums = {team_sums, block.gain(shared), block.cells};
+  /* column sums lie where the ring was: all its copies have arrived */
+  static_assert(Block::Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
+  auto cells = [&](int plane) -> ColumnCells<Block::NV, Block::V> {
+    return {block.column_cells(shared, block.where.ring, plane), threads};
+  };
+#pragma unroll 1
+  for (int flat = 0; flat * FLAT < rounds; flat++) {
+    int steps = 0;
+    for (int g = 0; g < block.teams; g++)
+      steps = max(steps, __popc(noted[g * DEEP + flat]));
+    if (steps == 0) continue;
+    unsigned left = noted[block.which * DEEP + flat];
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).clear();
+#pragma unroll 1
+    for (; steps > 0; steps--, left &= left - 1)
+      scaled_row<T, LAYER, DBIAS, FORM>(
+          p, block, sums,
+          left != 0 ? block.mine + (int64_t)(flat * FLAT + __ffs((int)left) - 1) * block.stride : (int64_t)-1, cells);
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).flush(block.column_cells(shared, block.where.deep, plane), true);
+  }
+}
+
+/* ---- rows in range ---- */
+
+/* A row of a team, in registers: h, u and dy between the two passes over it, or x and dy, packed, to make room. */
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowInRegisters {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  using S = sum_of<T, FORM>;
+  static constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
+  static constexpr bool options = Block::options;
+  static constexpr bool h_again = FORM != Form::COMMON, u_again = h_again || DBIAS; /* computed twice */
+  const BackwardJob &p;
+  const Block &block;
+  typename Block::Sums &sums;
+  const float4 *gain;
+  Packed<S, V> x[NV], added[NV];
+  Packed<T, V> dy[NV], rounded[NV]; /* rounded: u of 16-bit types, which is kept */
+  float h[NV][V], u[NV][V];
+
+  __device__ __forceinline__ unsigned mask(int i) const {
+    return counted_mask<T, FORM>(p, block.first + i * block.team);
+  }
+  __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { unpack(x[i], f); }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[SUMS * NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      v[i] = of_vector(i);
+      if (SUMS == 2) v[NV * (SUMS - 1) + i] = 0;
+    }
+    keep_packed(x);
+    return sums.template of<Op>(v).x;
+  }
+  /* What is added stays in its stage where registers are short. */
+  static constexpr bool adds_late = FORM == Form::F32_SUM;
+  __device__ __forceinline__ void take_added(const char *stage) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      block.take(added[i], stage + block.cells * 16 * (Block::wide + 1), i, p.added_is_f32);
+  }
+  __device__ __forceinline__ void take(const char *stage) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      block.take(x[i], stage, i, p.x_is_f32);
+      take_cell(dy[i],
+                reinterpret_cast<const uint4 *>(stage + block.cells * 16 * Block::wide) + block.t + i * block.team);
+    }
+    if (options && !adds_late && p.added.data) take_added(stage);
+  }
+  /* h and u, and the sums of u*h and u. Returns whether any vector adds more than exact zeros to them. */
+  __device__ __forceinline__ bool sum_up(float r, float mean, float (&v)[SUMS * NV]) {
+    bool counts = false;
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float a = 0, b = 0;
+      const bool zero_dy = is_zero(dy[i]), zero_x = is_zero(x[i]) && (!LAYER || mean == 0);
+      unpack(x[i], h[i]);
+      unpack(dy[i], u[i]);
+      normalise<LAYER>(h[i], r, mean);
+      weigh<T, FORM == Form::ROUNDED ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
+      if (FORM == Form::ROUNDED) {
+        pack(rounded[i], u[i]);
+        unpack(rounded[i], u[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        a = fused(u[i][j], h[i][j], a);
+        if (LAYER) b += u[i][j];
+      }
+      v[i] = a;
+      if (LAYER) v[NV * (SUMS - 1) + i] = b;
+      if (!zero_dy) counts = counts || !zero_x || !u_in_range(u[i]);
+    }
+    if (h_again) keep_packed(x);
+    if (FORM == Form::ROUNDED) keep_packed(rounded);
+    keep_packed(dy);
+    return counts;
+  }
+  /* dx, and what the row adds to the column sums. */
+  __device__ __forceinline__ void finish(const RowPlace &at, float r, float mean, float c1, float c2,
+                                         ColumnSums<NV, V> &dweight, ColumnSums<NV, V> &dbias) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      const int vector = block.first + i * block.team;
+      float d[V];
+      unpack(dy[i], d);
+      if (h_again) {
+        unpack(x[i], h[i]);
+        normalise<LAYER>(h[i], r, mean);
+      }
+      if (u_again) {
+        unpack(FORM == Form::ROUNDED ? rounded[i] : dy[i], u[i]);
+        if (FORM != Form::ROUNDED) weigh<T, FORM>(p, u[i], gain + i * block.team, block.cells);
+      }
+      add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
+      if (DBIAS) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          dbias.sum[i][j] += d[j];
+      }
+      finish_dx<LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
+      if (vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], at, vector);
+      if (u_again) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
+    }
+  }
+};
+
+/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once: here it
+ * does not know that they do. */
+__device__ __forceinline__ unsigned always_zero() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread >= blockDim.x ? 1 : 0;
+}
+
+/* The saved statistic of a row. */
+template <bool LAYER, Form FORM> struct Saved {
+  float r, mean;
+
+  __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
+    const int64_t index = index_of_row<FORM>(p, row, slice) + always_zero();
+    r = p.rstd[index];
+    if (LAYER) mean = is_layer<LAYER, FORM>(p) ? p.mean[index] : 0.0f;
+  }
+};
+
+/* ---- the kernel ---- */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool has_early_starts = false;
+#else
+constexpr bool has_early_starts = true;
+#endif
+
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
+__global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, has_early_starts), 1)
+    backward_block_kernel(const __grid_constant__ BackwardJob p) {
+  using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
+  constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
+  extern __shared__ __align__(128) char shared[];
+  const Block block(p);
+  const int stages = block.stages, stage_bytes = block.stage_bytes;
+  const int rounds = rounds_from(p, block.mine, block.stride);
+  const int most_rounds = rounds_from(p, block.share * block.teams, block.stride); /* of the block's first team */
+  typename Block::Sums sums = block.sums(p, shared, 0, 0);
+  block.start(p, shared);
+  if (CLUSTER) cluster_arrive();
+  if (block.issues()) block.prefetch(p, rounds);
+  wait_for_previous();
+  let_next_start();
+#pragma unroll 1
+  for (int i = 0; i < stages; i++)
+    block.fill(p, shared, i, i, i < rounds);
+  block.set_gain(p, shared);
+  __syncthreads();
+  if (CLUSTER) cluster_wait();
+
+  using Row = RowInRegisters<T, LAYER, DBIAS, CLUSTER, FORM>;
+  const bool saved = has_saved<FORM>(p), layer = is_layer<LAYER, FORM>(p);
+  const bool adds_late = Row::adds_late && p.added.data, late = adds_late || (!LAYER && p.late);
+  Saved<LAYER, FORM> next = {0, 0};
+  if (saved && rounds > 0) next.load(p, block.mine, block.slice);
+  ColumnSums<NV, V> dweight, dbias;
+  dweight.clear();
+  if (DBIAS) dbias.clear();
+  auto flush = [&](bool add) {
+    dweight.flush(block.column_cells(shared, block.where.deep, 0), (int)blockDim.x, add);
+    if (DBIAS) dbias.flush(block.column_cells(shared, block.where.deep, 1), (int)blockDim.x, add);
+  };
+  int stage = 0, turn = 0;
+#pragma unroll 1
+  for (int round = 0; round < rounds; round++) {
+    Statistic<float> st = {0, next.mean, 0, next.r, 1};
+    if (saved && round + 1 < rounds) next.load(p, block.mine + (int64_t)(round + 1) * block.stride, block.slice);
+    block.wait(shared, stage, turn);
+    Row row = {p, block, sums, block.gain(shared)};
+    const char *from = block.ring(shared) + stage * stage_bytes;
+    row.take(from);
+    if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
+    float v[SUMS * NV];
+    bool counts = row.sum_up(st.r, st.mean, v);
+    counts = sums.template publish<Add>(v, counts);
+    if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
+    const float2 sum = sums.template collect<Add>(counts);
+    const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
+    if (__builtin_expect(r_in_range(st.r) && (in_range || !counts), 1)) {
+      float c2 = divided(sum.x, p.k, p.inverse_k);
+      if (Block::options && p.eps_outside) c2 *= outside_factor(st);
+      if (adds_late) row.take_added(from);
+      row.finish(block.place(p, round), st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight,
+                 dbias);
+    } else if (block.t == 0) { /* it comes after the others */
+      block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
+      atomicOr(block.any_noted(shared), 1u); /* all teams write it */
+    }
+    if (late) {
+      if (adds_late) team_sync(block.which, block.team); /* all have read what is added */
+      block.fill(p, shared, round + stages, stage, round + stages < rounds);
+    }
+    if (++stage == stages) stage = 0, turn ^= 1;
+    if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) flush(round >= FLAT);
+  }
+  if (rounds <= 0) flush(false);
+  if (rounds < most_rounds) /* through the same number of barriers as the first team */
+    for (int i = 1 + (saved ? 0 : layer ? 2 : 1) + (adds_late ? 1 : 0); i > 0; i--)
+      team_sync(block.which, block.team);
+  __syncthreads();
+  /* the blocks of a cluster have the same rows, and so the same answer */
+  if (__builtin_expect(*block.any_noted(shared) != 0, 0)) {
+    scaled_rows<T, LAYER, DBIAS, CLUSTER, FORM>(p, sums.phase, sums.parity);
+    __syncthreads();
+  }
+  block.write_partial(p, shared);
+}
+
+} // namespace rms_cuda
+
+#endif

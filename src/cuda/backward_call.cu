@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward and the two halves of it: check -> job -> plan -> launch. */
+#include "call.h"
+#include "launch.h"
+
+namespace rms_cuda {
+
+/* ---- the plan ---- */
+
+/* How a call is done: by the kernels of aligned rows (p, q, plan), or by the general ones (g, general, sums). A
+ * function of the arguments and the device that is the same for a call and for the second half of a split one, so that
+ * both have the same column sums. */
+struct Choice {
+  bool is_general;
+  BackwardJob p;
+  BackwardQuestion q;
+  BackwardPlan plan;
+  GeneralBackward g;
+  GeneralPlan general;
+  GeneralSums sums;
+  int64_t planes; /* sums that are wanted */
+
+  int64_t slices() const { return is_general ? sums.slices : p.slices; }
+  int64_t shares() const { return is_general ? sums.shares : plan.shares; }
+};
+
+/* What is wanted of the column sums. */
+struct Wanted {
+  bool dweight, dbias;
+  bool saved; /* statistics were saved */
+};
+
+static bool is_aligned(const rms_backward_job &job, int64_t outer) {
+  const rms_layout &lay = job.lay;
+  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
+  return aligned_rows(lay, outer, job.dy, size) && aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
+         aligned_rows(lay, outer, job.dresidual, residual_size) && aligned_rows(lay, outer, job.dx, size) &&
+         aligned_rows(lay, outer, job.dresidual_out, residual_size) &&
+         aligned_parameter(lay, lay.weight, lay.weight_is_f32 ? 4 : size);
+}
+
+/* The tensors of the kernels of aligned rows, as at most two distances between rows; false: they are not for them. */
+static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameters, BackwardJob *p) {
+  const rms_layout &lay = job.lay;
+  const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
+  p->x_is_f32 = job.x_is_f32;
+  p->added_is_f32 = lay.residual_is_f32 && !job.add_to_dx, p->copy_is_f32 = lay.residual_is_f32;
+  p->dy = job.dy, p->x = job.x, p->dx = job.dx, p->copy = job.dresidual_out;
+  p->added = job.add_to_dx ? job.dx : job.dresidual;
+  if (!job.dx.data && !p->copy_is_f32) { /* one place alone */
+    p->dx = job.dresidual_out;
+    p->copy = {};
+  }
+  const Tensor tensors[] = {{&p->dy, size},
+                            {&p->x, p->x_is_f32 ? 4 : size},
+                            {&p->dx, size},
+                            {&p->added, p->added_is_f32 ? 4 : size},
+                            {&p->copy, p->copy_is_f32 ? residual_size : size}};
+  const bool separate = parameters && lay.per_inner;
+  const int64_t inner = lay_out(lay, outer, tensors, 5, separate, &p->weight_inner);
+  const int64_t rows = outer * lay.inner * lay.groups;
+  if (inner == 0 || (inner > 1 && (rows > 0x7fffffff || inner > 0x7fffffff))) return false;
+  const bool slices = inner > 1 && (separate || lay.groups > 1);
+  p->slices = slices ? (int)inner : 1;
+  p->rows = rows / p->slices;
+  p->inner = inner_of(slices ? 1 : inner);
+  return true;
+}
+
+static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted) {
+  const rms_layout &lay = job.lay;
+  const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
+  if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
+  if (p.slices > 1 || p.inner.rows != 0 || !wanted.saved || added || !p.whole || p.eps_outside ||
+      (wanted.dbias && !layer))
+    return Form::OPTIONS;
+  if (!p.round_before) return Form::COMMON;
+  return element_size(lay.dtype) == 2 && !layer && p.dx.data ? Form::ROUNDED : Form::OPTIONS;
+}
+
+static bool choose_aligned(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted,
+                           Choice *c) {
+  const rms_layout &lay = job.lay;
+  const bool layer = lay.kind == RMS_KIND_LAYER;
+  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
+      vectors_of(lay) > INT32_MAX / 16 || !is_aligned(job, outer))
+    return false;
+  BackwardJob &p = c->p;
+  if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
+  p.weight = lay.weight, p.weight_is_f32 = lay.weight_is_f32;
+  p.exact_eps = lay.eps, p.eps = (float)lay.eps, p.offset = (float)lay.offset, p.eps_limit = eps_limit_of(lay);
+  p.k = (float)lay.k, p.inverse_k = 1.0f / (float)lay.k;
+  p.vectors = (int)vectors_of(lay);
+  p.stored = p.dx.data || p.copy.data ? p.vectors : 0;
+  p.want_dweight = wanted.dweight, p.want_dbias = wanted.dbias;
+  p.leading = (int)lay.k, p.whole = lay.k == lay.width;
+  p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
+  p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
+  const Form form = form_of(job, p, wanted);
+  const bool both = layer || wanted.dbias;
+  c->q = {form,
+          both,
+          both && (wanted.dbias || has_options(form)),
+          (int)element_size(lay.dtype),
+          p.vectors,
+          p.rows,
+          p.slices,
+          p.added.data != nullptr};
+  c->plan = plan_backward(device, c->q);
+  return c->plan.role != Role::GENERAL;
+}
+
+static void choose_general(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted,
+                           Choice *c) {
+  const rms_layout &lay = job.lay;
+  const int64_t size = element_size(lay.dtype), vectors = vectors_of(lay);
+  GeneralBackward &g = c->g;
+  g.job = job;
+  g.eps_limit = eps_limit_of(lay);
+  g.aligned = is_aligned(job, outer);
+  g.whole = !lay.indices && lay.k == lay.width;
+  g.round_product = lay.rounding == RMS_ROUND_BEFORE_WEIGHT && !lay.weight_is_f32;
+  g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
+  c->general = plan_general(device, vectors, vectors * (job.x_is_f32 ? 16 + 64 / size : 32),
+                            c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
+  c->sums = plan_general_sums(device, c->general, lay, outer);
+  g.slices = c->sums.slices;
+  g.team = c->general.team, g.kept = c->general.kept;
+}
+
+static Choice choose(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted) {
+  Choice c = {};
+  c.planes = (int64_t)wanted.dweight + (int64_t)wanted.dbias;
+  choose_general(device, job, outer, wanted, &c);
+  c.is_general = !choose_aligned(device, job, outer, wanted, &c);
+  return c;
+}
+
+/* ---- workspace ---- */
+
+/* a*b, at most INT64_MAX. */
+static int64_t product(int64_t a, int64_t b) {
+  return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+}
+
+static int64_t sum(int64_t a, int64_t b) {
+  return b > INT64_MAX - a ? INT64_MAX : a + b;
+}
+
+static int64_t round_up(int64_t bytes) {
+  return bytes > INT64_MAX - 63 ? INT64_MAX : (bytes + 63) / 64 * 64;
+}
+
+/* Where the parts of the workspace begin; INT64_MAX stands for what no address can reach. First the partial sums, then
+ * what the general kernels keep of a batch of rows, or what the second half of a split call keeps for the others. */
+struct Workspace {
+  int64_t scalars, rstd, mean, total;
+};
+
+static Workspace workspace_of(const Choice &c, const rms_layout &lay, bool split) {
+  Workspace w = {};
+  const int64_t partial = product(product(c.planes, c.slices()), product(c.shares(), lay.width));
+  w.total = round_up(product(partial, c.is_general ? sizeof(double) : sizeof(float)));
+  if (c.is_general) {
+    w.scalars = w.total;
+    if (!c.general.columns_kept)
+      w.total = sum(w.total, product(product(c.sums.slices, c.sums.batch), sizeof(RowScalars)));
+  } else if (split) {
+    const int64_t bytes = round_up(product(product(c.p.rows, c.p.slices), sizeof(float)));
+    w.rstd = w.total;
+    w.mean = w.total = sum(w.total, bytes);
+    if (lay.kind == RMS_KIND_LAYER) w.total = sum(w.total, bytes);
+  }
+  return w;
+}
+
+/* Rows can be worked on in turns; columns, and pieces that have weights of their own, cannot. */
+static bool too_many_blocks(const Choice &c) {
+  const int64_t tiles = c.general.columns_kept ? 1 : c.sums.tiles;
+  return c.is_general && product(product(c.sums.slices, c.sums.shares), tiles) > most_blocks;
+}
+
+/* ---- launches ---- */
+
+static cudaError_t launch_rows(const Device &device, const GeneralPlan &plan, const GeneralBackward &g,
+                               cudaStream_t stream) {
+  return by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
+    return launch_general_rows<decltype(type)>(g, {g.slices * g.shares, plan.threads, plan.shared}, device, stream);
+  });
+}
+
+/* Rows `first` and so on of every slice, a row for each team. */
+static cudaError_t run_batch(const Device &device, const Choice &c, GeneralBackward &g, int64_t first, int64_t batch,
+                             cudaStream_t stream) {
+  g.first = first;
+  g.count = c.sums.slice_rows - first < batch ? c.sums.slice_rows - first : batch;
+  g.shares = (g.count + c.general.teams() - 1) / c.general.teams();
+  return launch_rows(device, c.general, g, stream);
+}
+
+/* dx and dresidual_out alone, or the sums of the split form. */
+static cudaError_t run_rows(const Device &device, const Choice &c, cudaStream_t stream) {
+  GeneralBackward g = c.g;
+  const int64_t batch = most_blocks / g.slices > 0 ? most_blocks / g.slices : 1;
+  cudaError_t error = cudaSuccess;
+  for (int64_t first = 0; error == cudaSuccess && first < c.sums.slice_rows; first += batch)
+    error = run_batch(device, c, g, first, batch, stream);
+  return error;
+}
+
+/* With column sums: all at once, or in two steps over batches of rows. */
+static cudaError_t run_general(const Device &device, const Choice &c, const Workspace &w, char *workspace,
+                               cudaStream_t stream) {
+  if (c.planes == 0) return run_rows(device, c, stream);
+  GeneralBackward g = c.g;
+  g.partial = reinterpret_cast<double *>(workspace);
+  if (c.general.columns_kept) {
+    g.columns_kept = true;
+    g.first = 0, g.count = c.sums.slice_rows, g.shares = c.sums.shares;
+    return launch_rows(device, c.general, g, stream);
+  }
+  g.scalars = reinterpret_cast<RowScalars *>(workspace + w.scalars);
+  for (int64_t first = 0; first < c.sums.slice_rows; first += c.sums.batch) {
+    cudaError_t error = run_batch(device, c, g, first, c.sums.batch, stream);
+    if (error != cudaSuccess) return error;
+    g.shares = c.sums.shares;
+    error = by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
+      return launch_general_columns<decltype(type)>(g, {c.sums.tiles * g.shares * g.slices, COLUMN_THREADS, 0}, device,
+                                                    stream);
+    });
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace &w, char *workspace,
+                               cudaStream_t stream) {
+  const rms_backward_job &job = c.g.job;
+  BackwardJob &p = c.p;
+  p.partial = reinterpret_cast<float *>(workspace);
+  p.rstd = static_cast<const float *>(job.rstd), p.mean = static_cast<const float *>(job.mean);
+  p.stats = job.stats_in;
+  if (job.stats_in) {
+    float *rstd = reinterpret_cast<float *>(workspace + w.rstd), *mean = reinterpret_cast<float *>(workspace + w.mean);
+    cudaError_t error = launch_saved(job.lay, p.eps_limit, job.stats_in, p.rows * p.slices, rstd,
+                                     p.layer ? mean : nullptr, device, stream);
+    if (error != cudaSuccess) return error;
+    p.rstd = rstd, p.mean = mean;
+    p.stored = 0; /* dx comes after it */
+  }
+  return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
+    return launch_backward<decltype(type)>(p, c.q, c.plan, device, stream); /* with fewer shares perhaps */
+  });
+}
+
+/* Everything that a call asks for, but for the end of dweight and dbias. The column sums of the second half of a split
+ * call come from the kernels of the whole call, which give them the same bits, and dx after them from those that know
+ * the sums over all shards: it may be written over what both read. */
+static cudaError_t run(const Device &device, Choice &c, const Workspace &w, char *workspace, cudaStream_t stream) {
+  const rms_backward_job &job = c.g.job;
+  if (c.is_general) return run_general(device, c, w, workspace, stream);
+  if (!job.stats_in) return run_aligned(device, c, w, workspace, stream);
+  if (c.planes > 0) {
+    cudaError_t error = run_aligned(device, c, w, workspace, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return job.dx.data || job.dresidual_out.data || job.sums_out ? run_rows(device, c, stream) : cudaSuccess;
+}
+
+static FinishJob finish_job(const rms_backward_args *args, const Choice &c, const char *workspace) {
+  const rms_backward_job &job = c.g.job;
+  FinishJob finish = {};
+  finish.partial = workspace;
+  finish.partial_is_f64 = c.is_general;
+  finish.slices = c.slices();
+  finish.shares = c.sums.slice_rows > 0 ? c.shares() : 0;
+  finish.width = job.lay.width;
+  auto add = [&](void *out, rms_dtype type, int flag) {
+    if (!out) return;
+    finish.out[finish.planes] = out;
+    finish.type[finish.planes] = type;
+    finish.add[finish.planes++] = (args->accumulate & flag) != 0;
+  };
+  add(args->dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT);
+  add(args->dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS);
+  return finish;
+}
+
+/* ---- a call ---- */
+
+static Wanted wanted_of(const rms_backward_args *args, const rms_backward_job &job) {
+  const bool saved = args->rstd && (job.lay.kind != RMS_KIND_LAYER || args->mean);
+  return {args->dweight && !job.sums_out, args->dbias && !job.sums_out, saved};
+}
+
+rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
+                        const rms_grad_sum *sums_in, rms_grad_sum *sums_out, cudaStream_t stream) {
+  rms_backward_job job;
+  int64_t segments;
+  rms_status status =
+      rms_check_backward(spec, args, flags | RMS_CHECK_DEVICE, stats_in, sums_in, sums_out, &job, &segments);
+  if (status) return status;
+  if (sums_out) job.add_to_dx = false;
+  const Wanted wanted = wanted_of(args, job);
+  const bool columns = wanted.dweight || wanted.dbias, rows = job.dx.data || job.dresidual_out.data || sums_out;
+  if ((segments == 0 && !columns) || (!columns && !rows)) return RMS_OK;
+  const bool workspace_needed = columns && segments > 0;
+  if (workspace_needed && (!args->workspace || (uintptr_t)args->workspace % 64 != 0)) return RMS_E_WORKSPACE;
+  LastError last;
+  Device device;
+  cudaError_t error = query_device(&device);
+  if (!last.settle(error)) return RMS_E_DEVICE;
+
+  Choice choice = choose(device, job, args->outer, wanted);
+  const Workspace w = workspace_of(choice, job.lay, stats_in != nullptr);
+  if (workspace_needed && w.total == INT64_MAX) return RMS_E_SIZE;
+  if (workspace_needed && args->workspace_bytes < (size_t)w.total) return RMS_E_WORKSPACE;
+  if (too_many_blocks(choice)) return RMS_E_SIZE;
+  char *workspace = static_cast<char *>(args->workspace);
+  if (segments > 0) error = run(device, choice, w, workspace, stream);
+  const bool overlap = segments > 0 && device.clusters && !choice.is_general;
+  if (error == cudaSuccess && columns)
+    error = launch_finish(finish_job(args, choice, workspace), device, overlap, stream);
+  return last.settle(error) ? RMS_OK : RMS_E_DEVICE;
+}
+
+size_t backward_workspace(const Device &device, const rms_spec *spec, const rms_backward_args *args) {
+  rms_backward_job job;
+  int64_t segments;
+  const int flags = RMS_CHECK_SPLIT | RMS_CHECK_DEVICE | RMS_CHECK_QUERY;
+  if (rms_check_backward(spec, args, flags, nullptr, nullptr, nullptr, &job, &segments)) return 0;
+  const Wanted wanted = wanted_of(args, job);
+  if (segments == 0 || !(wanted.dweight || wanted.dbias)) return 0;
+  const Choice choice = choose(device, job, args->outer, wanted);
+  const Workspace w = workspace_of(choice, job.lay, true); /* a call, or the second half of a split one */
+  return w.total == INT64_MAX || too_many_blocks(choice) ? 0 : (size_t)w.total;
+}
+
+} // namespace rms_cuda

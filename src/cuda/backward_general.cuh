@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward and its two halves of any rows: general.cuh, forward_general.cuh. Blocks walk the rows of a slice; each
+ * row's dx follows its sums, and its part of dweight and dbias is added to f64 sums in shared memory.
+ *
+ * Where a row or these sums do not fit there, the columns take a second step: the first keeps the factors of a batch of
+ * rows, the second has threads that own columns walk down them and write dx and the column sums. */
+#ifndef RMS_CUDA_BACKWARD_GENERAL_CUH
+#define RMS_CUDA_BACKWARD_GENERAL_CUH
+
+#include "forward_general.cuh"
+
+namespace rms_cuda {
+
+/* Where a row of a slice is. */
+__device__ __forceinline__ Place place_in_slice(const rms_layout &lay, int64_t slice, int64_t row) {
+  Place at = {row, 0, slice % lay.groups};
+  if (lay.per_inner) {
+    at.inner = slice / lay.groups;
+  } else if (lay.inner > 1) {
+    at.outer = row / lay.inner;
+    at.inner = row - at.outer * lay.inner;
+  }
+  return at;
+}
+
+__device__ __forceinline__ int64_t segment_of(const rms_layout &lay, const Place &at) {
+  return (at.outer * lay.inner + at.inner) * lay.groups + at.group;
+}
+
+/* ---- a segment ---- */
+
+/* A segment in shared memory or in memory: what the range guard asks for. */
+template <class T, bool ALIGNED> struct BackwardSegment {
+  using R = real_of<T>;
+  static constexpr int V = vector_of<T>;
+  static constexpr bool has_f32 = sizeof(T) == 2;
+  const GeneralBackward &g;
+  const Team &team;
+  KeptRow<T, V, ALIGNED> dy, x_row;
+  const char *weight;
+  int64_t vectors;
+
+  /* cells: those of this team, or NULL. */
+  __device__ __forceinline__ BackwardSegment(const GeneralBackward &of, const Team &by, const Place &at, uint4 *cells)
+      : g(of), team(by), dy{{segment_at(of.job.dy, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, cells},
+        x_row{{segment_at(of.job.x, of.job.lay, at, of.job.x_is_f32 ? 4 : (int)sizeof(T)), of.job.lay.width}, nullptr} {
+    vectors = (lay().width + V - 1) / V;
+    if (cells) x_row.cells = cells + vectors;
+    weight = parameter_at(lay().weight, lay(), at, lay().weight_is_f32 ? 4 : (int)sizeof(T));
+  }
+  __device__ __forceinline__ const rms_layout &lay() const { return g.job.lay; }
+  __device__ __forceinline__ bool x_is_f32() const { return has_f32 && g.job.x_is_f32; }
+  __device__ __forceinline__ KeptRow<float, V, ALIGNED> f32_row() const {
+    return {{x_row.row.row, lay().width}, x_row.cells};
+  }
+  __device__ __forceinline__ void bring() const {
+    dy.bring(team, vectors);
+    if constexpr (has_f32) {
+      if (x_is_f32()) {
+        f32_row().bring(team, vectors);
+        return;
+      }
+    }
+    x_row.bring(team, vectors);
+  }
+  __device__ __forceinline__ unsigned mask(int64_t v) const { return statistic_mask<V>(lay(), g.whole, v); }
+  __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
+    if constexpr (has_f32) {
+      if (x_is_f32()) {
+        Packed<float, V> wide;
+        f32_row().load(v, wide);
+        unpack(wide, f);
+        return;
+      }
+    }
+    Packed<T, V> in;
+    x_row.load(v, in);
+    unpack(in, f);
+  }
+  __device__ __forceinline__ void load_dy(int64_t v, R (&f)[V]) const {
+    Packed<T, V> in;
+    dy.load(v, in);
+    unpack(in, f);
+  }
+  __device__ __forceinline__ void load_g(int64_t v, R (&f)[V]) const {
+    if (lay().weight) {
+      load_parameters<T, ALIGNED>(f, weight, lay(), v);
+      add_offset(f, lay().offset);
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        f[j] = 1;
+    }
+  }
+  template <class Op, class F> __device__ __forceinline__ R over(F of_vector) const {
+    return team.sum<Op, R>(vectors, of_vector);
+  }
+};
+
+/* ---- dx ---- */
+
+/* Vector v of dx, from dy and h, and what is added to it. */
+template <class T, bool ALIGNED, int V, class R>
+__device__ __forceinline__ void make_dx(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &segment,
+                                        const Place &at, int64_t v, const RowFactors<R> &f, const R (&dy)[V],
+                                        const R (&h)[V], R (&out)[V]) {
+  const rms_layout &lay = g.job.lay;
+  const Norm<R> norm = norm_of<R>(lay, g.eps_limit);
+  R more[V];
+  segment.load_g(v, more);
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    out[i] = dy[i];
+  if (f.up == 0 && f.down == 0) {
+    gradient_u<false, T>(norm, out, more, 0);
+    gradient_dx<false>(f, out, h, segment.mask(v));
+  } else {
+    gradient_u<true, T>(norm, out, more, f.up);
+    gradient_dx<true>(f, out, h, segment.mask(v));
+  }
+  auto add = [&](const Rows &rows, bool is_f32) {
+    load_elements<T, ALIGNED>(more, segment_at(rows, lay, at, is_f32 ? 4 : (int)sizeof(T)), lay.width, v, is_f32);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      out[i] += more[i];
+  };
+  if (g.job.dresidual.data) add(g.job.dresidual, lay.residual_is_f32);
+  if (g.job.add_to_dx) add(g.job.dx, false);
+}
+
+/* To memory. */
+template <class T, bool ALIGNED, int V, class R>
+__device__ __forceinline__ void write_dx(const GeneralBackward &g, const Place &at, int64_t v, const R (&out)[V]) {
+  const rms_layout &lay = g.job.lay;
+  const int n = count_at<V>(lay, v), size = (int)sizeof(T), residual_size = lay.residual_is_f32 ? 4 : size;
+  if (g.job.dresidual_out.data)
+    store_elements<T, ALIGNED>(segment_at(g.job.dresidual_out, lay, at, residual_size), v, out, n, lay.residual_is_f32);
+  if (g.job.dx.data) store_elements<T, ALIGNED>(segment_at(g.job.dx, lay, at, size), v, out, n, false);
+}
+
+/* ---- the split form ---- */
+
+/* The public sums of a row, from those of its statistic and its u*2^up, and back. RMSNorm of f32, bf16 and f16 data
+ * divides the sum of u*h by r: multiplied by it again it rounds back to the same number. */
+template <class R>
+__device__ __forceinline__ rms_grad_sum export_sums(const Norm<R> &norm, const Statistic<R> &st, int up,
+                                                    const GradientSums<R> &sums) {
+  rms_grad_sum out = {times_power((double)sums.dot, -up), times_power((double)sums.u, -up)};
+  if (norm.layer) return out;
+  const double r = sums_x(norm) ? (double)st.scale : (double)st.r * (double)st.scale;
+  out.ux = r != 0 ? out.ux / r : 0;
+  out.u = 0;
+  return out;
+}
+
+template <class R>
+__device__ __forceinline__ GradientSums<R> import_sums(const Norm<R> &norm, const Statistic<R> &st, int up,
+                                                       const rms_grad_sum &in) {
+  double dot = in.ux;
+  if (!norm.layer) dot *= sums_x(norm) ? (double)st.scale : (double)st.r * (double)st.scale;
+  return {(R)times_power(dot, up), (R)times_power(in.u, up)};
+}
+
+/* ---- the sums of a row ---- */
+
+/* The scaled way, in a function of its own, so that the usual one has the registers for itself. */
+template <class R> struct ScaledSums {
+  Statistic<R> st;
+  GradientSums<R> sums;
+  int up;
+};
+template <class T, bool ALIGNED>
+__device__ __noinline__ ScaledSums<real_of<T>> scaled_segment(const GeneralBackward &g, const Place &at, int64_t index,
+                                                              uint4 *cells, double *slots) {
+  using R = real_of<T>;
+  const Team team(g.team, slots);
+  const BackwardSegment<T, ALIGNED> segment(g, team, at, cells);
+  const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
+  ScaledSums<R> s;
+  s.st = g.job.stats_in ? import_statistic(norm, g.job.stats_in[index]) : row_statistic<true>(norm, segment);
+  s.up = row_exponent<T>(norm, segment);
+  s.sums = row_sums<true, T>(norm, segment, s.st, s.up);
+  if (g.job.sums_in) s.sums = import_sums(norm, s.st, s.up, g.job.sums_in[index]);
+  return s;
+}
+
+/* The factors of a segment. In the second half of a split backward (sums_in) the sums of all shards have to be in range
+ * as well as those of this one. */
+template <class T, bool ALIGNED>
+__device__ __forceinline__ RowFactors<real_of<T>>
+segment_factors(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &segment, const Place &at, bool writes) {
+  using R = real_of<T>;
+  const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
+  const int64_t index = segment_of(g.job.lay, at);
+  const rms_stat *stats = g.job.stats_in ? g.job.stats_in + index : nullptr;
+  const R k = stats ? (R)stats->count : norm.k;
+  Statistic<R> st = {0, 0, 0, 0, 1};
+  if (stats) {
+    st = given_statistic(norm, *stats);
+  } else if (g.job.rstd && !norm.eps_outside) {
+    st.r = static_cast<const R *>(g.job.rstd)[index];
+    if (g.job.mean) st.mean = static_cast<const R *>(g.job.mean)[index];
+  } else {
+    st = row_statistic<false>(norm, segment);
+  }
+  GradientSums<R> sums = row_sums<false, T>(norm, segment, st, 0);
+  bool in_range = row_in_range(norm, st.r, sums), zeros = false;
+  if (segment.team.any(!in_range)) zeros = row_adds_zeros<T>(norm, segment, st) && r_in_range(st.r);
+  in_range = in_range || zeros;
+  if (g.job.sums_in && in_range) {
+    sums = import_sums(norm, st, 0, g.job.sums_in[index]);
+    in_range = row_in_range(norm, st.r, sums) || (zeros && sums.dot == 0);
+  }
+  int up = 0;
+  if (segment.team.any(!in_range)) {
+    const ScaledSums<R> scaled = scaled_segment<T, ALIGNED>(g, at, index, segment.dy.cells, segment.team.slots);
+    if (!in_range) st = scaled.st, sums = scaled.sums, up = scaled.up;
+  }
+  if (g.job.sums_out && writes) g.job.sums_out[index] = export_sums(norm, st, up, sums);
+  return factors_of(norm, st, up, sums, k);
+}
+
+/* ---- column sums ---- */
+
+/* What dweight gets from a vector of a row, from dy and h. */
+template <class T, int V, class R>
+__device__ __forceinline__ void dweight_terms(const GeneralBackward &g, const R (&dy)[V], R (&h)[V], double (&sum)[V]) {
+  if (g.job.lay.rounding == RMS_ROUND_BEFORE_WEIGHT) round_to<T>(h);
+  if (g.round_product) {
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      h[c] *= dy[c];
+    round_to<T>(h);
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      sum[c] += (double)h[c];
+  } else {
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      sum[c] = fused((double)dy[c], (double)h[c], sum[c]);
+  }
+}
+
+/* The column sums of a team in shared memory: planes of a number for each vector, one for each element of it, first of
+ * dweight and then of dbias. Each thread has those of its own vectors. */
+template <int V> struct TeamColumns {
+  double *sums; /* NULL: they are not kept here */
+  int vectors, planes;
+
+  __device__ __forceinline__ int size() const { return planes * V * vectors; }
+  __device__ __forceinline__ void get(int plane, int64_t v, double (&sum)[V]) const {
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      sum[c] = sums[(plane * V + c) * vectors + v];
+  }
+  __device__ __forceinline__ void set(int plane, int64_t v, const double (&sum)[V]) const {
+#pragma unroll
+    for (int c = 0; c < V; c++)
+      sums[(plane * V + c) * vectors + v] = sum[c];
+  }
+  template <class T, class R>
+  __device__ __forceinline__ void add(const GeneralBackward &g, int64_t v, const R (&dy)[V], R (&h)[V]) const {
+    double sum[V];
+    if (g.want_dbias) {
+      get(planes - 1, v, sum);
+#pragma unroll
+      for (int c = 0; c < V; c++)
+        sum[c] += (double)dy[c];
+      set(planes - 1, v, sum);
+    }
+    if (g.want_dweight) {
+      get(0, v, sum);
+      dweight_terms<T>(g, dy, h, sum);
+      set(0, v, sum);
+    }
+  }
+};
+
+/* Adds the teams of a block, of which the first has its sums at `first`, and writes them. */
+template <int V>
+__device__ __forceinline__ void write_partial(const GeneralBackward &g, const TeamColumns<V> &first, int teams,
+                                              int64_t slice, int64_t share) {
+  const int64_t width = g.job.lay.width;
+  __syncthreads();
+  for (int plane = 0; plane < first.planes; plane++) {
+    double *to = g.partial + ((plane * g.slices + slice) * g.shares + share) * width;
+    for (int j = (int)threadIdx.x; j < width; j += (int)blockDim.x) {
+      double sum = 0;
+      for (int t = 0; t < teams; t++)
+        sum += first.sums[t * first.size() + (plane * V + j % V) * first.vectors + j / V];
+      to[j] = sum;
+    }
+  }
+}
+
+/* ---- rows ---- */
+
+/* One row of a team: its sums, and then dx and its part of the column sums, or the factors for the second step, or the
+ * public sums. */
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &team, uint4 *cells, int64_t slice,
+                                       int64_t row, bool active, const TeamColumns<vector_of<T>> &columns) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  const rms_layout &lay = g.job.lay;
+  const bool writes = active && team.leads();
+  const Place at = place_in_slice(lay, slice, g.first + row);
+  const BackwardSegment<T, ALIGNED> segment(g, team, at, cells);
+  segment.bring();
+  const RowFactors<R> f = segment_factors(g, segment, at, writes);
+  if (g.job.sums_out) return;
+  if (g.scalars) {
+    if (writes) g.scalars[slice * g.count + row] = {f.scale, f.mean, f.r, f.c1, f.c2, f.up, f.down};
+    return;
+  }
+  const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data;
+  /* by way of shared memory, where dy was */
+  const bool through = !ALIGNED && cells && !(g.job.dresidual_out.data && lay.residual_is_f32);
+  if (active)
+    team.each(segment.vectors, [&](int64_t v) {
+      R dy[V], h[V], out[V];
+      segment.load_dy(v, dy);
+      segment.load_x(v, h);
+      gradient_h(h, f.scale, f.mean, f.r);
+      if (wants_dx) {
+        make_dx<T, ALIGNED>(g, segment, at, v, f, dy, h, out);
+        if (through) {
+          Packed<T, V> packed;
+          pack(packed, out);
+          segment.dy.keep(v, packed);
+        } else {
+          write_dx<T, ALIGNED>(g, at, v, out);
+        }
+      }
+      if (columns.sums) columns.template add<T>(g, v, dy, h);
+    });
+  if (!through || !wants_dx) return;
+  team.sync();
+  const int bytes = (int)(lay.width * (int64_t)sizeof(T));
+  if (active && g.job.dresidual_out.data)
+    copy_out(team, cells, segment_at(g.job.dresidual_out, lay, at, (int)sizeof(T)), bytes);
+  if (active && g.job.dx.data) copy_out(team, cells, segment_at(g.job.dx, lay, at, (int)sizeof(T)), bytes);
+  team.sync();
+}
+
+/* Blocks come slice by slice; the teams of a block have every `shares * teams`-th row. */
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 2 : 1)
+    backward_general_rows_kernel(const __grid_constant__ GeneralBackward g) {
+  constexpr int V = vector_of<T>;
+  __shared__ double slots[32];
+  extern __shared__ uint4 general_cells[];
+  const Team team(g.team, slots);
+  const int64_t slice = blockIdx.x / g.shares, share = blockIdx.x - slice * g.shares;
+  const int64_t vectors = (g.job.lay.width + V - 1) / V;
+  const int pieces = 1 + (sizeof(T) == 2 && g.job.x_is_f32 ? V * 4 / 16 : 1);
+  uint4 *cells = g.kept ? general_cells + team.which * vectors * pieces : nullptr;
+  TeamColumns<V> columns = {nullptr, (int)vectors, (g.want_dweight ? 1 : 0) + (g.want_dbias ? 1 : 0)};
+  if (g.columns_kept) {
+    columns.sums = reinterpret_cast<double *>(general_cells + team.teams * vectors * pieces);
+    for (int i = (int)threadIdx.x; i < team.teams * columns.size(); i += (int)blockDim.x)
+      columns.sums[i] = 0;
+    __syncthreads();
+    columns.sums += team.which * columns.size();
+  }
+#pragma unroll 1
+  for (int64_t first = share * team.teams; first < g.count; first += g.shares * team.teams) {
+    const int64_t row = first + team.which;
+    do_row<T, ALIGNED>(g, team, cells, slice, row < g.count ? row : first, row < g.count, columns);
+  }
+  if (!g.columns_kept) return;
+  columns.sums -= team.which * columns.size();
+  write_partial(g, columns, team.teams, slice, share);
+}
+
+/* The second step: a thread has one vector of columns and walks rows of a slice, two at once. */
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(COLUMN_THREADS, 4)
+    backward_general_columns_kernel(const __grid_constant__ GeneralBackward g) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>, AT_ONCE = 2;
+  const rms_layout &lay = g.job.lay;
+  const int64_t vectors = (lay.width + V - 1) / V, tiles = (vectors + COLUMN_THREADS - 1) / COLUMN_THREADS;
+  const int64_t tile = blockIdx.x % tiles, rest = blockIdx.x / tiles, share = rest % g.shares, slice = rest / g.shares;
+  const int64_t v = tile * COLUMN_THREADS + threadIdx.x;
+  if (v >= vectors) return;
+  const Team alone(1, nullptr);
+  double dweight[V] = {}, dbias[V] = {};
+#pragma unroll 1
+  for (int64_t i = share; i < g.count; i += AT_ONCE * g.shares) {
+    R dy[AT_ONCE][V], h[AT_ONCE][V];
+#pragma unroll
+    for (int a = 0; a < AT_ONCE; a++) {
+      const int64_t row = i + a * g.shares < g.count ? i + a * g.shares : i;
+      const BackwardSegment<T, ALIGNED> segment(g, alone, place_in_slice(lay, slice, g.first + row), nullptr);
+      segment.load_dy(v, dy[a]);
+      segment.load_x(v, h[a]);
+    }
+#pragma unroll
+    for (int a = 0; a < AT_ONCE; a++) {
+      const int64_t row = i + a * g.shares;
+      if (row >= g.count) break;
+      const Place at = place_in_slice(lay, slice, g.first + row);
+      const BackwardSegment<T, ALIGNED> segment(g, alone, at, nullptr);
+      const RowScalars s = g.scalars[slice * g.count + row];
+      const RowFactors<R> f = {(R)s.scale, (R)s.mean, (R)s.r, s.up, (R)s.c1, (R)s.c2, s.down};
+      gradient_h(h[a], f.scale, f.mean, f.r);
+      if (g.job.dx.data || g.job.dresidual_out.data) {
+        R out[V];
+        make_dx<T, ALIGNED>(g, segment, at, v, f, dy[a], h[a], out);
+        write_dx<T, ALIGNED>(g, at, v, out);
+      }
+      if (g.want_dweight) dweight_terms<T>(g, dy[a], h[a], dweight);
+#pragma unroll
+      for (int c = 0; c < V; c++)
+        if (g.want_dbias) dbias[c] += (double)dy[a][c];
+    }
+  }
+  double *to = g.partial + (slice * g.shares + share) * lay.width + v * V;
+  const int64_t plane = g.want_dweight ? g.slices * g.shares * lay.width : 0;
+#pragma unroll
+  for (int c = 0; c < V; c++) {
+    if (c >= count_at<V>(lay, v)) continue;
+    if (g.want_dweight) to[c] = (g.first > 0 ? to[c] : 0.0) + dweight[c];
+    if (g.want_dbias) to[plane + c] = (g.first > 0 ? to[plane + c] : 0.0) + dbias[c];
+  }
+}
+
+} // namespace rms_cuda
+
+#endif

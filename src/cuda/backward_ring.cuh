@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A block of the backward block kernel: its shared memory, which part of which rows a thread of it has, and the ring of
+ * stages through which the rows come. Template parameters as in backward_block.cuh. */
+#ifndef RMS_CUDA_BACKWARD_RING_CUH
+#define RMS_CUDA_BACKWARD_RING_CUH
+
+#include "backward_steps.cuh"
+#include "team_sums.cuh"
+
+namespace rms_cuda {
+
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct BackwardBlock {
+  static constexpr int NV = BACKWARD_VECTORS, V = vector_of<T>, Q = V / 4, SUMS = LAYER ? 2 : 1;
+  static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
+  static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
+  static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
+  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, true>;
+  using S = sum_of<T, FORM>;
+
+  int team, cells, teams, stages, stage_bytes;
+  int which, t;           /* which team of the block, and which thread of it                  */
+  int rank, share, slice; /* which block of the cluster; which cluster (block) of which slice */
+  int first;              /* vector of a row                                                  */
+  int own;                /* vectors of a row that this block has                             */
+  int mine, stride;       /* this team's rows: every `stride`-th from `mine`                  */
+  BackwardShared where;
+
+  __device__ __forceinline__ explicit BackwardBlock(const BackwardJob &p) {
+    const int added = options && p.added.data ? wide : 0;
+    team = CLUSTER ? (int)BACKWARD_TEAM : p.team, teams = CLUSTER ? 1 : (int)blockDim.x / team;
+    cells = team * NV, stages = p.stages, stage_bytes = cells * 16 * (wide + 1 + added);
+    which = CLUSTER ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - which * team;
+    rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
+    share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x, slice = 0;
+    if (options) slice = share / p.shares, share -= slice * p.shares;
+    first = rank * cells + t;
+    own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells;
+    mine = share * teams + which, stride = p.shares * teams;
+    where = backward_shared(V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
+                            CLUSTER ? p.cluster : 1);
+  }
+  __device__ __forceinline__ uint64_t *barriers(char *shared) const {
+    return reinterpret_cast<uint64_t *>(shared + where.barrier);
+  }
+  __device__ __forceinline__ uint64_t *full(char *shared) const { return barriers(shared) + which * stages; }
+  __device__ __forceinline__ float *chunks(char *shared) const {
+    return reinterpret_cast<float *>(shared + where.chunk);
+  }
+  __device__ __forceinline__ float4 *gain(char *shared) const {
+    return reinterpret_cast<float4 *>(shared + where.gain) + t;
+  }
+  /* Sums of columns, of this thread. Worked out anew where they are needed: they are not worth a register. */
+  __device__ __forceinline__ float4 *column_cells(char *shared, int offset, int plane) const {
+    unsigned thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return reinterpret_cast<float4 *>(shared + offset) + plane * NV * Q * (int)blockDim.x + thread;
+  }
+  /* Rounds of this team that are out of range, FLAT to a word, and whether there are any in the block. */
+  __device__ __forceinline__ unsigned *noted(char *shared) const {
+    return reinterpret_cast<unsigned *>(shared + where.noted) + which * DEEP;
+  }
+  __device__ __forceinline__ unsigned *any_noted(char *shared) const {
+    return reinterpret_cast<unsigned *>(shared + where.any_noted);
+  }
+  __device__ __forceinline__ char *ring(char *shared) const {
+    return shared + where.ring + which * stages * stage_bytes;
+  }
+  /* Sums over the team's rows, from a phase and parity on. */
+  __device__ __forceinline__ Sums sums(const BackwardJob &p, char *shared, int phase, int parity) const {
+    return {chunks(shared) + which * (2 * SUMS * 32),
+            reinterpret_cast<float *>(shared + where.mail),
+            barriers(shared) + teams * stages,
+            place_of_lane<SUMS, 1, NV>(t / 32, team / 32),
+            which,
+            team,
+            p.cluster,
+            rank,
+            phase,
+            parity};
+  }
+
+  /* ---- the ring ---- */
+
+  /* Asks for copies, not of the first warp, which sends the sums to the other blocks. */
+  __device__ __forceinline__ bool issues() const { return t == team - 32; }
+  __device__ __forceinline__ int x_bytes(const BackwardJob &p) const { return f32 && p.x_is_f32 ? 16 * wide : 16; }
+  __device__ __forceinline__ int added_bytes(const BackwardJob &p) const {
+    return f32 && p.added_is_f32 ? 16 * wide : 16;
+  }
+  __device__ __forceinline__ RowPlace place(const BackwardJob &p, int round) const {
+    return place_in_slice<FORM>(p, mine + (int64_t)round * stride, slice);
+  }
+  /* A stream of a row to its place in a stage: all of this block's part, or in older code what this thread has of it.
+   * bytes: of a vector. */
+  __device__ __forceinline__ void copy_stream(char *to, const char *row, int bytes, uint64_t *barrier) const {
+    const char *from = row + (int64_t)(rank * cells) * bytes;
+#if __CUDA_ARCH__ >= 900
+    copy_bulk<false>(to, from, own * bytes, barrier);
+#else
+    (void)barrier;
+#pragma unroll 1
+    for (int v = t; v < own; v += team)
+      for (int at = v * bytes; at < (v + 1) * bytes; at += 16)
+        copy_ahead(to + at, from + at, 16);
+#endif
+  }
+  /* A stage: x, dy, and what is added. */
+  __device__ __forceinline__ void request(const BackwardJob &p, char *shared, int round, int stage) const {
+    const RowPlace row = place(p, round);
+    char *to = ring(shared) + stage * stage_bytes, *dy_to = to + cells * 16 * wide;
+    const bool added = options && p.added.data;
+    uint64_t *barrier = full(shared) + stage;
+    expect_bytes(barrier, own * (x_bytes(p) + 16 + (added ? added_bytes(p) : 0)));
+    copy_stream(to, row_at<options>(p.x, row), x_bytes(p), barrier);
+    copy_stream(dy_to, row_at<options>(p.dy, row), 16, barrier);
+    if (added) copy_stream(dy_to + cells * 16, row_at<options>(p.added, row), added_bytes(p), barrier);
+  }
+  /* All threads of the team call it, once a round; wanted: there is such a round. */
+  __device__ __forceinline__ void fill(const BackwardJob &p, char *shared, int round, int stage, bool wanted) const {
+#if __CUDA_ARCH__ >= 900
+    if (issues() && wanted) request(p, shared, round, stage);
+#else
+    if (wanted) request(p, shared, round, stage);
+    end_of_copies();
+#endif
+  }
+  __device__ __forceinline__ void wait(char *shared, int stage, int turn) const {
+#if __CUDA_ARCH__ >= 900
+    wait_for_copies(full(shared) + stage, turn);
+#else
+    (void)shared, (void)stage, (void)turn;
+    wait_for_stage(stages);
+#endif
+  }
+  /* Vector i of this thread of a stream of a stage. */
+  __device__ __forceinline__ void take(Packed<S, V> &v, const char *stream, int i, bool is_f32) const {
+    if constexpr (!f32) {
+      (void)is_f32;
+      take_cell(v, reinterpret_cast<const uint4 *>(stream) + t + i * team);
+    } else if (is_f32) {
+      take_cell(v, reinterpret_cast<const uint4 *>(stream) + (t + i * team) * wide, 1);
+    } else {
+      Packed<T, V> narrow;
+      float f[V];
+      take_cell(narrow, reinterpret_cast<const uint4 *>(stream) + t + i * team);
+      unpack(narrow, f);
+      pack(v, f);
+    }
+  }
+
+  /* ---- start and end ---- */
+
+  /* Barriers, and zeros where no copy and no sum will write. */
+  __device__ __forceinline__ void start(const BackwardJob &p, char *shared) const {
+    if (threadIdx.x == 0) start_barriers(barriers(shared), teams * stages + 2);
+    for (int i = (int)threadIdx.x; i < teams * 2 * SUMS * 32; i += (int)blockDim.x)
+      chunks(shared)[i] = 0;
+    for (int i = (int)threadIdx.x; i < teams * DEEP + 1; i += (int)blockDim.x) /* and any_noted behind them */
+      reinterpret_cast<unsigned *>(shared + where.noted)[i] = 0;
+    auto clear_cells = [&](char *from, char *end) {
+      for (char *at = from + t * 16; at < end; at += team * 16)
+        *reinterpret_cast<uint4 *>(at) = make_uint4(0, 0, 0, 0);
+    };
+    for (int i = 0; own < cells && i < stages; i++) {
+      char *x = ring(shared) + i * stage_bytes, *dy = x + cells * 16 * wide, *added = dy + cells * 16;
+      clear_cells(x + own * x_bytes(p), dy);
+      clear_cells(dy + own * 16, added);
+      if (options && p.added.data) clear_cells(added + own * added_bytes(p), x + stage_bytes);
+    }
+    __syncthreads();
+  }
+  /* Brings the first rows to L2. */
+  __device__ __forceinline__ void prefetch(const BackwardJob &p, int rounds) const {
+#pragma unroll 1
+    for (int i = 0; i < p.ahead && i < rounds; i++) {
+      const RowPlace row = place(p, i);
+      prefetch_bulk(row_at<options>(p.x, row) + (int64_t)(rank * cells) * x_bytes(p), own * x_bytes(p));
+      prefetch_bulk(row_at<options>(p.dy, row) + (int64_t)(rank * cells) * 16, own * 16);
+    }
+  }
+  /* Weight and offset of the slice, by the first team. */
+  __device__ __forceinline__ void set_gain(const BackwardJob &p, char *shared) const {
+    if (which != 0) return;
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      float g[V];
+      load_gain<T, FORM>(p, slice, first + i * team, g);
+#pragma unroll
+      for (int c = 0; c < Q; c++)
+        gain(shared)[c * cells + i * team] = make_float4(g[4 * c], g[4 * c + 1], g[4 * c + 2], g[4 * c + 3]);
+    }
+  }
+  /* The column sums of the block. */
+  __device__ __forceinline__ void write_partial(const BackwardJob &p, char *shared) const {
+    const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
+    const int64_t width = (int64_t)p.vectors * V;
+    float *to = p.partial + ((int64_t)slice * p.shares + share) * width + (int64_t)rank * cells * V;
+    if (p.want_dweight) {
+      write_columns<NV, Q>(to, all, team, teams, own);
+      to += (options ? p.slices : 1) * p.shares * width;
+    }
+    if (DBIAS && p.want_dbias) write_columns<NV, Q>(to, all + NV * Q * (int)blockDim.x, team, teams, own);
+  }
+};
+
+} // namespace rms_cuda
+
+#endif

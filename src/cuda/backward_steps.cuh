@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of the backward of aligned rows that are the same for a row of a warp, a block and a cluster. With h the
+ * normalised row and u = dy*g:  dx = r * (u - mean(u) - h * mean(u*h)), where mean(u) is LayerNorm's alone.
+ *
+ * T: data type. FORM: plan.h; what COMMON rows never need costs them nothing. */
+#ifndef RMS_CUDA_BACKWARD_STEPS_CUH
+#define RMS_CUDA_BACKWARD_STEPS_CUH
+
+#include <type_traits>
+#include "columns.cuh"
+#include "guard.cuh"
+#include "plan.h"
+
+namespace rms_cuda {
+
+/* The type of x, of what is added to dx and of its second place. */
+template <class T, Form FORM> using sum_of = std::conditional_t<FORM == Form::F32_SUM, float, T>;
+
+template <bool LAYER, Form FORM> __device__ __forceinline__ bool is_layer(const BackwardJob &p) {
+  return LAYER && (!has_options(FORM) || p.layer);
+}
+template <Form FORM> __device__ __forceinline__ bool rounds_before(const BackwardJob &p) {
+  return FORM == Form::ROUNDED || (has_options(FORM) && p.round_before);
+}
+template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(const BackwardJob &p) {
+  return {p.exact_eps,           p.k, p.eps_limit, is_layer<LAYER, FORM>(p), has_options(FORM) && p.eps_outside,
+          rounds_before<FORM>(p)};
+}
+/* Whether rstd and mean are there, and all that is needed. */
+template <Form FORM> __device__ __forceinline__ bool has_saved(const BackwardJob &p) {
+  return !has_options(FORM) || (p.rstd && (!p.eps_outside || p.stats));
+}
+
+/* ---- which rows ---- */
+
+template <Form FORM> __device__ __forceinline__ RowPlace place_in_slice(const BackwardJob &p, int64_t row, int slice) {
+  if (has_options(FORM) && p.slices > 1) return {row, (unsigned)slice};
+  return place_of_row<has_options(FORM)>(p.inner, row);
+}
+template <Form FORM> __device__ __forceinline__ int64_t index_of_row(const BackwardJob &p, int64_t row, int slice) {
+  return has_options(FORM) ? row * p.slices + slice : row;
+}
+
+/* Rounds of a team whose first row this is. */
+__device__ __forceinline__ int rounds_from(const BackwardJob &p, int64_t mine, int64_t stride) {
+  int rounds = p.rounds - (mine + (p.rounds - 1) * stride < p.rows ? 0 : 1);
+  asm volatile("" : "+r"(rounds)); /* one register, not what it came from */
+  return rounds;
+}
+
+/* Which elements of a vector are in the statistic. */
+template <class T, Form FORM> __device__ __forceinline__ unsigned counted_mask(const BackwardJob &p, int vector) {
+  constexpr int V = vector_of<T>;
+  constexpr unsigned all = (1u << V) - 1;
+  if (vector >= p.vectors) return 0;
+  const int left = has_options(FORM) && !p.whole ? p.leading - vector * V : V;
+  return left >= V ? all : left > 0 ? (1u << left) - 1 : 0;
+}
+
+/* ---- h and u ---- */
+
+/* weight + offset of a vector of a slice; ones where there is none. */
+template <class T, Form FORM, int V>
+__device__ __forceinline__ void load_gain(const BackwardJob &p, int slice, int vector, float (&g)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    g[j] = 1;
+  if (!p.weight || vector >= p.vectors) return;
+  load_parameter<true, T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V, V,
+                          p.weight_is_f32);
+  if (p.offset != 0) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      g[j] += p.offset;
+  }
+}
+
+template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x)[V], float r, float mean) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    x[j] = (LAYER ? x[j] - mean : x[j]) * r;
+}
+
+/* dy to u, rounded where models round before the weight. The gains of four columns are `plane` apart. */
+template <class T, Form FORM, int V>
+__device__ __forceinline__ void weigh(const BackwardJob &p, float (&u)[V], const float4 *gain, int plane) {
+#pragma unroll
+  for (int c = 0; c < V / 4; c++) {
+    float4 g = gain[c * plane];
+    u[4 * c] *= g.x, u[4 * c + 1] *= g.y, u[4 * c + 2] *= g.z, u[4 * c + 3] *= g.w;
+  }
+  if (rounds_before<FORM>(p)) round_to<T>(u);
+}
+
+/* ---- dweight ---- */
+
+/* Products of elements, each rounded to the type. */
+template <int V>
+__device__ __forceinline__ void multiply(Packed<__nv_bfloat16, V> &a, const Packed<__nv_bfloat16, V> &b) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __nv_bfloat162 two =
+        __hmul2(*reinterpret_cast<const __nv_bfloat162 *>(&a.w[i]), *reinterpret_cast<const __nv_bfloat162 *>(&b.w[i]));
+    a.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
+}
+template <int V> __device__ __forceinline__ void multiply(Packed<__half, V> &a, const Packed<__half, V> &b) {
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    __half2 two = __hmul2(*reinterpret_cast<const __half2 *>(&a.w[i]), *reinterpret_cast<const __half2 *>(&b.w[i]));
+    a.w[i] = *reinterpret_cast<uint32_t *>(&two);
+  }
+}
+
+/* What dweight gets from a row. */
+template <class T, Form FORM, int V>
+__device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V], const Packed<T, V> &packed_dy,
+                                            const float (&dy)[V], const float (&h)[V]) {
+  if (!rounds_before<FORM>(p)) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      sum[j] = fused(dy[j], h[j], sum[j]);
+    return;
+  }
+  float q[V];
+  if constexpr (FORM == Form::ROUNDED) {
+    Packed<T, V> packed;
+    pack(packed, h);
+    if (p.round_product) multiply(packed, packed_dy);
+    unpack(packed, q);
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      q[j] = h[j];
+    round_to<T>(q);
+    if (p.round_product) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        q[j] *= dy[j];
+      round_to<T>(q);
+    }
+  }
+  if (p.round_product) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      sum[j] += q[j];
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      sum[j] = fused(dy[j], q[j], sum[j]);
+  }
+}
+
+/* ---- dx ---- */
+
+/* u to dx; `column` is the first of the vector. */
+template <bool LAYER, Form FORM, int V>
+__device__ __forceinline__ void finish_dx(const BackwardJob &p, float (&u)[V], const float (&h)[V], float c1, float c2,
+                                          float r, int column) {
+  if (!has_options(FORM) || p.whole) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] = fused(-h[j], c2, LAYER ? u[j] - c1 : u[j]) * r;
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] = fused(-h[j], column + j < p.leading ? c2 : 0.0f, LAYER ? u[j] - c1 : u[j]) * r;
+  }
+}
+
+/* Vector `vector` of a row of type S, or where the sums are f32 and this is not of type T. */
+template <class T, class S, int V>
+__device__ __forceinline__ void load_sum(Packed<S, V> &v, const char *row, int vector, bool is_f32) {
+  if constexpr (sizeof(S) == sizeof(T)) {
+    load_vector<true, true>(v, row + (int64_t)vector * 16, V);
+  } else if (is_f32) {
+    load_vector<true, true>(v, row + (int64_t)vector * (V * 4), V);
+  } else {
+    Packed<T, V> narrow;
+    float f[V];
+    load_vector<true, true>(narrow, row + (int64_t)vector * 16, V);
+    unpack(narrow, f);
+    pack(v, f);
+  }
+}
+
+/* dx of a vector to memory; `in` is what is added to it. */
+template <class T, Form FORM, class S, int V>
+__device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], const Packed<S, V> &in,
+                                         const RowPlace &at, int vector) {
+  constexpr bool options = has_options(FORM);
+  Packed<T, V> packed;
+  if (options && p.added.data) {
+    float more[V];
+    unpack(in, more);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      dx[j] += more[j];
+  }
+  pack(packed, dx);
+  if (!options || p.dx.data) store_vector<true>(row_at<options>(p.dx, at) + (int64_t)vector * 16, packed, V);
+  if (!options || !p.copy.data) return;
+  if constexpr (FORM == Form::F32_SUM) {
+    if (p.copy_is_f32) {
+      Packed<float, V> wide;
+      pack(wide, dx);
+      store_vector<true>(row_at<true>(p.copy, at) + (int64_t)vector * (V * 4), wide, V);
+      return;
+    }
+  }
+  store_vector<true>(row_at<options>(p.copy, at) + (int64_t)vector * 16, packed, V);
+}
+
+} // namespace rms_cuda
+
+#endif

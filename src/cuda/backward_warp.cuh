@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward of aligned rows of at most 32 vectors: `team` lanes share a row, each has one vector of it, and asks for
+ * that of its next rows before it works on this one. Template parameters as in backward_block.cuh. */
+#ifndef RMS_CUDA_BACKWARD_WARP_CUH
+#define RMS_CUDA_BACKWARD_WARP_CUH
+
+#include "backward_scaled.cuh"
+#include "copies.cuh"
+#include "start.cuh"
+
+namespace rms_cuda {
+
+/* Which rows a lane has: every `stride`-th of a slice from `row`; those of the block begin at `block_row`. */
+template <Form FORM> struct WarpPlace {
+  int first; /* vector of this lane */
+  int teams, share, slice;
+  int64_t stride, block_row, row;
+
+  __device__ __forceinline__ explicit WarpPlace(const BackwardJob &p) {
+    first = (int)threadIdx.x & (p.team - 1), teams = WARP_BACKWARD_THREADS / p.team;
+    share = (int)blockIdx.x, slice = 0;
+    if (has_options(FORM)) slice = share / p.shares, share -= slice * p.shares;
+    stride = (int64_t)p.shares * teams, block_row = (int64_t)share * teams;
+    row = block_row + threadIdx.x / (unsigned)p.team;
+  }
+};
+
+/* The gains of a lane's columns: in registers, or where these are short in shared memory. */
+template <class T, Form FORM> struct Gains {
+  static constexpr bool in_registers = FORM == Form::COMMON;
+  static constexpr int V = vector_of<T>, Q = V / 4, held = in_registers ? V : 1;
+  float g[held];
+  float4 *cells; /* Q planes of 32 */
+
+  __device__ __forceinline__ void set(const BackwardJob &p, int slice, int first) {
+    float w[V];
+    load_gain<T, FORM>(p, slice, first, w);
+    if (in_registers) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        g[j % held] = w[j];
+    } else {
+      if (threadIdx.x < (unsigned)p.team) {
+#pragma unroll
+        for (int c = 0; c < Q; c++)
+          cells[c * 32] = make_float4(w[4 * c], w[4 * c + 1], w[4 * c + 2], w[4 * c + 3]);
+      }
+      __syncthreads();
+    }
+  }
+  /* dy to u. */
+  __device__ __forceinline__ void weigh(const BackwardJob &p, float (&u)[V]) const {
+    if (in_registers) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        u[j] *= g[j % held];
+    } else {
+      rms_cuda::weigh<T, FORM>(p, u, cells, 32);
+    }
+  }
+};
+
+/* Sums over the lanes of a row, for the range guard. */
+template <class T, Form FORM> struct LaneGuardSums {
+  const BackwardJob &p;
+  int slice, first;
+
+  __device__ __forceinline__ void gain(int, float (&g)[vector_of<T>]) const { load_gain<T, FORM>(p, slice, first, g); }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
+    float v[1] = {of_vector(0)};
+    over_lanes<Op>(v, p.team);
+    return v[0];
+  }
+};
+
+/* ---- rows out of range ---- */
+
+/* One row of each team of the warp, scaled where it is out of range: the others only keep it company, and have the bits
+ * of the usual way. */
+template <class T, bool LAYER, bool DBIAS, Form FORM, class Cells>
+__device__ __forceinline__ void scaled_lanes(const BackwardJob &p, const WarpPlace<FORM> &lane, int64_t row,
+                                             Cells cells) {
+  const bool active = row < p.rows;
+  const Norm<float> norm = norm_of<LAYER, FORM>(p);
+  const int64_t known = active ? row : 0, index = index_of_row<FORM>(p, known, lane.slice);
+  LaneGuardSums<T, FORM> over = {p, lane.slice, lane.first};
+  RowInMemory<T, FORM, LaneGuardSums<T, FORM>> at = {p,          over,   place_in_slice<FORM>(p, known, lane.slice),
+                                                     lane.first, p.team, active};
+  Statistic<float> own = {0, 0, 0, 1, 1};
+  if (!has_saved<FORM>(p)) {
+    own = row_statistic<false>(norm, at);
+  } else if (active) {
+    own.r = p.rstd[index];
+    if (norm.layer) own.mean = p.mean[index];
+  }
+  const GradientSums<float> sums = row_sums<false, T>(norm, at, own, 0);
+  RowFactors<float> f = scaled_factors<T>(norm, at, p.stats ? p.stats + index : nullptr);
+  const bool zeros = row_adds_zeros<T>(norm, at, own) && r_in_range(own.r);
+  if (zeros || row_in_range(norm, own.r, sums)) f = factors_of(norm, own, 0, sums, norm.k);
+  finish_scaled<T, DBIAS, FORM>(p, norm, at, 0, f, cells);
+}
+
+/* The turns of a warp in which a row is out of range. A function of its own, so that the loop over the others has the
+ * registers for itself. */
+template <class T, bool LAYER, bool DBIAS, Form FORM>
+__device__ __noinline__ void scaled_turns(const BackwardJob &p, const unsigned *noted, float4 *deep, uint4 *ring) {
+  constexpr int V = vector_of<T>, Q = V / 4;
+  const WarpPlace<FORM> lane(p);
+  const int turns = rounds_from(p, lane.block_row, lane.stride);
+  /* column sums lie in the lane's own cells of the ring: nothing is on its way any more */
+  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * WARP_STAGES, "the column sums of a lane fit its ring");
+  auto cells = [&](int plane) -> ColumnCells<1, V> {
+    return {reinterpret_cast<float4 *>(ring) + plane * Q * WARP_BACKWARD_THREADS, WARP_BACKWARD_THREADS};
+  };
+#pragma unroll 1
+  for (int flat = 0; flat * FLAT < turns; flat++) {
+    unsigned left = noted[flat];
+    if (left == 0) continue;
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).clear();
+#pragma unroll 1
+    for (; left != 0; left &= left - 1)
+      scaled_lanes<T, LAYER, DBIAS, FORM>(p, lane, lane.row + (flat * FLAT + __ffs((int)left) - 1) * lane.stride,
+                                          cells);
+    for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
+      cells(plane).flush(deep + plane * Q * WARP_BACKWARD_THREADS, true);
+  }
+}
+
+/* ---- rows in range ---- */
+
+/* The saved statistic of a row. */
+template <bool LAYER, Form FORM> struct LaneSaved {
+  float r, mean;
+
+  __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
+    r = 1, mean = 0;
+    if (row >= p.rows || !has_saved<FORM>(p)) return;
+    r = p.rstd[index_of_row<FORM>(p, row, slice)];
+    if (is_layer<LAYER, FORM>(p)) mean = p.mean[index_of_row<FORM>(p, row, slice)];
+  }
+};
+
+/* What a lane has of a row: it asks for it some rows ahead, and gets it back from its own cells. */
+template <class T, Form FORM> struct LaneRow {
+  static constexpr int V = vector_of<T>;
+  using S = sum_of<T, FORM>;
+  static constexpr int wide = V * (int)sizeof(S) / 16, pitch = WARP_BACKWARD_THREADS; /* cells of x */
+  static constexpr int cells = wide + 1;
+  static constexpr bool options = has_options(FORM);
+  Packed<S, V> x[1];
+  Packed<T, V> dy[1];
+
+  /* Zeros where there is nothing. */
+  static __device__ __forceinline__ void request(const BackwardJob &p, uint4 *cell, int64_t row, int slice, int first) {
+    const bool active = row < p.rows && first < p.vectors;
+    const RowPlace at = place_in_slice<FORM>(p, active ? row : 0, slice);
+    const int bytes = active ? 16 : 0, skip = active ? first : 0;
+    const bool is_f32 = wide > 1 && p.x_is_f32;
+#pragma unroll
+    for (int c = 0; c < wide; c++)
+      if (c == 0 || is_f32)
+        copy_ahead(cell + c * pitch, row_at<options>(p.x, at) + skip * (is_f32 ? 16 * wide : 16) + c * 16, bytes);
+    copy_ahead(cell + wide * pitch, row_at<options>(p.dy, at) + skip * 16, bytes);
+  }
+  __device__ __forceinline__ void take(const BackwardJob &p, const uint4 *cell) {
+    take_cell(dy[0], cell + wide * pitch);
+    if constexpr (wide > 1) {
+      if (!p.x_is_f32) {
+        Packed<T, V> narrow;
+        float f[V];
+        take_cell(narrow, cell);
+        unpack(narrow, f);
+        pack(x[0], f);
+        return;
+      }
+    }
+    take_cell(x[0], cell, pitch);
+  }
+};
+
+/* A row of lanes in registers, for its statistic. */
+template <class T, Form FORM> struct LaneValues {
+  static constexpr int V = vector_of<T>;
+  const BackwardJob &p;
+  int first;
+  const float (&x)[V];
+
+  __device__ __forceinline__ unsigned mask(int) const { return counted_mask<T, FORM>(p, first); }
+  __device__ __forceinline__ void load_x(int, float (&f)[V]) const {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      f[j] = x[j];
+  }
+  template <class Op, class F> __device__ __forceinline__ float over(F of_vector) const {
+    float v[1] = {of_vector(0)};
+    over_lanes<Op>(v, p.team);
+    return v[0];
+  }
+};
+
+/* The sums of a block: of the lanes of a warp that have the same columns, then of its warps. */
+template <int V> __device__ __forceinline__ void write_lanes(float *to, float4 *cells, int team, int vectors) {
+  const int lane = (int)threadIdx.x & 31;
+  float sum[V];
+  ColumnCells<1, V>{cells + threadIdx.x, WARP_BACKWARD_THREADS}.get(0, sum);
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < V; j++)
+#pragma unroll
+    for (int o = 16; o >= 1; o /= 2)
+      if (o >= team) sum[j] += __shfl_xor_sync(whole_warp, sum[j], o);
+  if (lane < team) ColumnCells<1, V>{cells + (int)threadIdx.x / 32 * team + lane, WARP_BACKWARD_THREADS}.set(0, sum);
+  __syncthreads();
+  write_columns<1, V / 4>(to, cells, team, WARP_BACKWARD_THREADS / 32, vectors);
+}
+
+/* Brings the first rows to L2. */
+template <bool LAYER, Form FORM>
+__device__ __forceinline__ void prefetch_rows(const BackwardJob &p, const WarpPlace<FORM> &lane) {
+  constexpr bool options = has_options(FORM);
+  if (lane.first >= p.vectors) return;
+#pragma unroll 1
+  for (int i = 0; i < p.ahead && lane.row + i * lane.stride < p.rows; i++) {
+    const int64_t row = lane.row + i * lane.stride, index = index_of_row<FORM>(p, row, lane.slice);
+    const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
+    prefetch_line(row_at<options>(p.x, at) + lane.first * (FORM == Form::F32_SUM && p.x_is_f32 ? 32 : 16));
+    prefetch_line(row_at<options>(p.dy, at) + lane.first * 16);
+    if (!options || p.rstd) prefetch_line(reinterpret_cast<const char *>(p.rstd + index));
+    if (LAYER && (!options || p.mean)) prefetch_line(reinterpret_cast<const char *>(p.mean + index));
+  }
+}
+
+/* dx, and what the row adds to the column sums. */
+template <class T, bool LAYER, bool DBIAS, Form FORM, int V>
+__device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPlace<FORM> &lane, int64_t row,
+                                             LaneRow<T, FORM> &now, const Gains<T, FORM> &gains,
+                                             const Statistic<float> &st, float c1, float c2, float (&h)[V],
+                                             float (&u)[V], ColumnSums<1, V> &dweight, ColumnSums<1, V> &dbias) {
+  float d[V];
+  unpack(now.dy[0], d);
+  if (FORM != Form::COMMON) { /* again, to have fewer registers in between */
+    unpack(now.x[0], h);
+    normalise<LAYER>(h, st.r, st.mean);
+    unpack(now.dy[0], u);
+    gains.weigh(p, u);
+  }
+  add_dweight<T, FORM>(p, dweight.sum[0], now.dy[0], d, h);
+  if (DBIAS) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      dbias.sum[0][j] += d[j];
+  }
+  finish_dx<LAYER, FORM>(p, u, h, c1, c2, st.r, lane.first * V);
+  if (lane.first < p.stored && row < p.rows) {
+    const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
+    if (has_options(FORM) && p.added.data)
+      load_sum<T>(now.x[0], row_at<has_options(FORM)>(p.added, at), lane.first, p.added_is_f32);
+    store_dx<T, FORM>(p, u, now.x[0], at, lane.first);
+  }
+}
+
+/* Whether the lanes of a row add exact zeros to its sums, all lanes of the warp at once. cell: where the row is. */
+template <class T, Form FORM, int V>
+__device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const uint4 *cell, const Statistic<float> &st,
+                                                const float (&u)[V]) {
+  LaneRow<T, FORM> again;
+  again.take(p, cell);
+  const bool zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
+  const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
+  return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
+}
+
+/* ---- the kernel ---- */
+
+/* Blocks of an SM: as many as there are registers for. */
+template <bool LAYER, Form FORM>
+constexpr int backward_warp_blocks = FORM == Form::F32_SUM || (LAYER && FORM != Form::COMMON) ? 1 : 2;
+
+template <class T, bool LAYER, bool DBIAS, Form FORM>
+__global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<LAYER, FORM>))
+    backward_warp_kernel(const __grid_constant__ BackwardJob p) {
+  constexpr int V = vector_of<T>, Q = V / 4;
+  using Row = LaneRow<T, FORM>;
+  constexpr int stage_cells = Row::cells * WARP_BACKWARD_THREADS;
+  __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * WARP_BACKWARD_THREADS];
+  /* turns of a warp with rows out of range, which come last; behind them: whether there are any */
+  __shared__ unsigned all_noted[WARP_BACKWARD_THREADS / 32][DEEP + 1];
+  __shared__ float4 shared_gain[Gains<T, FORM>::in_registers ? 1 : Q * 32];
+  extern __shared__ uint4 warp_ring[]; /* stages of a row, cells of each thread */
+  const WarpPlace<FORM> lane(p);
+  const int first = lane.first;
+  float4 *deep = cells + threadIdx.x;
+  uint4 *ring = warp_ring + threadIdx.x;
+  unsigned *noted = all_noted[threadIdx.x / 32];
+  Gains<T, FORM> gains;
+  gains.cells = shared_gain + first;
+  if (threadIdx.x % 32 <= DEEP) noted[threadIdx.x % 32] = 0;
+  __syncwarp();
+  prefetch_rows<LAYER, FORM>(p, lane);
+  wait_for_previous();
+  let_next_start();
+  const int turns = rounds_from(p, lane.block_row, lane.stride);
+#pragma unroll 1
+  for (int i = 0; i < WARP_STAGES - 1; i++) {
+    if (i < turns) Row::request(p, ring + i * stage_cells, lane.row + i * lane.stride, lane.slice, first);
+    end_of_copies();
+  }
+  LaneSaved<LAYER, FORM> next;
+  next.load(p, lane.row, lane.slice);
+  gains.set(p, lane.slice, first);
+  const bool layer = is_layer<LAYER, FORM>(p);
+  ColumnSums<1, V> dweight, dbias;
+  dweight.clear();
+  dbias.clear();
+  auto flush = [&](bool add) {
+    dweight.flush(deep, WARP_BACKWARD_THREADS, add);
+    if (DBIAS) dbias.flush(deep + Q * WARP_BACKWARD_THREADS, WARP_BACKWARD_THREADS, add);
+  };
+  int64_t row = lane.row;
+#pragma unroll 1
+  for (int turn = 0; turn < turns; turn++, row += lane.stride) {
+    if (turn + WARP_STAGES - 1 < turns)
+      Row::request(p, ring + (turn + WARP_STAGES - 1) % WARP_STAGES * stage_cells,
+                   row + (WARP_STAGES - 1) * lane.stride, lane.slice, first);
+    end_of_copies();
+    Statistic<float> st = {0, next.mean, 0, next.r, 1};
+    next.load(p, row + lane.stride, lane.slice);
+    wait_for_stage(WARP_STAGES);
+    Row now;
+    now.take(p, ring + turn % WARP_STAGES * stage_cells);
+    float h[V], u[V], a[1] = {0}, b[1] = {0};
+    unpack(now.x[0], h);
+    unpack(now.dy[0], u);
+    if (!has_saved<FORM>(p)) {
+      LaneValues<T, FORM> values = {p, first, h};
+      st = row_statistic<false>(norm_of<LAYER, FORM>(p), values);
+    }
+    normalise<LAYER>(h, st.r, st.mean);
+    gains.weigh(p, u);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      a[0] = fused(u[j], h[j], a[0]);
+      if (LAYER) b[0] += u[j];
+    }
+    keep_packed(now.dy);
+    if (FORM != Form::COMMON) keep_packed(now.x);
+    over_lanes<Add>(a, p.team);
+    if (LAYER) over_lanes<Add>(b, p.team);
+    bool in_range = row >= p.rows || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
+    if (__builtin_expect(!__all_sync(whole_warp, in_range), 0)) {
+      const bool zeros = lanes_add_zeros<T, FORM>(p, ring + turn % WARP_STAGES * stage_cells, st, u);
+      in_range = in_range || (zeros && r_in_range(st.r));
+    }
+    if (__builtin_expect(__all_sync(whole_warp, in_range), 1)) {
+      float c2 = divided(a[0], p.k, p.inverse_k);
+      if (has_options(FORM) && p.eps_outside) c2 *= outside_factor(st);
+      finish_lanes<T, LAYER, DBIAS, FORM>(p, lane, row, now, gains, st, layer ? divided(b[0], p.k, p.inverse_k) : 0.0f,
+                                          c2, h, u, dweight, dbias);
+    } else if (threadIdx.x % 32 == 0) {
+      noted[turn / FLAT] |= 1u << turn % FLAT;
+      noted[DEEP] = 1;
+    }
+    if (turn % FLAT == FLAT - 1) flush(turn >= FLAT);
+  }
+  if (turns % FLAT != 0 || turns <= 0) flush(turns > FLAT);
+  __syncwarp();
+  if (__builtin_expect(noted[DEEP] != 0, 0)) scaled_turns<T, LAYER, DBIAS, FORM>(p, noted, deep, ring);
+  const int64_t width = (int64_t)p.vectors * V;
+  float *to = p.partial + ((int64_t)lane.slice * p.shares + lane.share) * width;
+  if (p.want_dweight) {
+    write_lanes<V>(to, cells, p.team, p.vectors);
+    to += (has_options(FORM) ? p.slices : 1) * p.shares * width;
+  }
+  if (DBIAS && p.want_dbias) write_lanes<V>(to, cells + Q * WARP_BACKWARD_THREADS, p.team, p.vectors);
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Forward of aligned rows, a row per block: each thread loads all that it needs at once, so that many rows are on their
+ * way in an SM. Template parameters as in forward_steps.cuh. */
+#ifndef RMS_CUDA_FORWARD_BLOCK_CUH
+#define RMS_CUDA_FORWARD_BLOCK_CUH
+
+#include "forward_steps.cuh"
+#include "start.cuh"
+
+namespace rms_cuda {
+
+/* Sums over a row; each has its own place in shared memory, so that no barrier is needed between them. */
+template <int NV, int PANELS> struct BlockSums {
+  float (&chunk)[USES][PANELS * 32];
+  int step, left; /* vectors threadIdx.x + i*step of the row, for the i < NV with i*step < left */
+
+  __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * step; }
+  __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return i * step < left; }
+  __device__ __forceinline__ bool any(bool yes) const { return yes; }
+  template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
+    constexpr int at_once = PANELS < 4 ? PANELS : 4; /* panels */
+    const int warps = (int)blockDim.x / 32, place = place_of_lane<1, PANELS, NV>((int)threadIdx.x / 32, warps);
+    const float folded = fold<Op>(a[0]);
+    if (place >= 0) chunk[USE][place] = folded;
+#pragma unroll 1
+    for (int i = warps * NV + (int)threadIdx.x; i < PANELS * 32; i += (int)blockDim.x)
+      chunk[USE][chunk_place(i)] = 0;
+    __syncthreads();
+    float total = over_panels<Op, 1, at_once>(panel_sums<Op, 1, at_once>(chunk[USE]), 0);
+#pragma unroll
+    for (int panel = at_once; panel < PANELS; panel += at_once)
+      total = over_panels<Op, 1, at_once, false>(panel_sums<Op, 1, at_once>(chunk[USE] + panel * 32), 0, total);
+    sum[0] = total;
+  }
+};
+
+/* The row: x, or its sum with the residual, which is written. */
+template <class T, class S, bool RESIDUAL, bool OPTIONS, int V, int NV>
+__device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &place, Packed<S, V> (&x)[NV]) {
+  const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
+  const char *x_at = row_at<OPTIONS>(p.x, place) + bytes_before<T, V>((int)threadIdx.x);
+  Packed<T, V> in[NV];
+#pragma unroll
+  for (int i = 0; i < NV; i++) {
+    clear(in[i]);
+    if (i * step < left) load_vector<true, true>(in[i], x_at + bytes_before<T, V>(i * step), V);
+  }
+  if constexpr (RESIDUAL) {
+    Packed<S, V> residual[NV];
+    const char *residual_at = row_at<OPTIONS>(p.residual, place) + bytes_before<S, V>((int)threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      clear(residual[i]);
+      if (i * step < left) load_vector<true, true>(residual[i], residual_at + bytes_before<S, V>(i * step), V);
+    }
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      add_residual(x[i], in[i], residual[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      x[i] = in[i];
+  }
+}
+
+/* Blocks of an SM that there must be registers for. */
+template <class T, class S, int NV, bool OPTIONS, bool EARLY, int MOST>
+constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
+                                     : MOST == 128                          ? 7
+                                     : sizeof(S) != sizeof(T) && MOST > 256 ? 1
+                                     : sizeof(S) != sizeof(T)               ? 512 / MOST
+                                                                            : 1024 / MOST;
+
+/* MOST: threads of a block. EARLY: the weights are loaded with the row, and the next kernel starts late, which is
+ * quicker for few rows; otherwise the registers are worth more. */
+template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool EARLY, int MOST>
+__global__ void __launch_bounds__(MOST, forward_block_blocks<T, S, NV, OPTIONS, EARLY, MOST>)
+    forward_block_kernel(const __grid_constant__ ForwardJob p) {
+  constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
+  __shared__ __align__(16) float chunk[USES][PANELS * 32];
+  const int64_t row = blockIdx.x;
+  /* vectors threadIdx.x + i*step of the row, for the i < NV for which there are that many */
+  const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
+  const int64_t at = (int64_t)threadIdx.x * 16;
+  const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
+  wait_for_previous();
+  if (!EARLY) let_next_start();
+
+  Packed<S, V> x[1][NV];
+  Packed<T, V> weight[NV];
+  load_row<T, S, RESIDUAL, OPTIONS>(p, place, x[0]);
+  const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
+  const int64_t skip = weight_skip<OPTIONS>(p, row);
+  if (EARLY && packed_weight) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      if (i * step < left) load_vector<true, false>(weight[i], p.weight + skip + at + i * step * 16, V);
+  }
+  if (RESIDUAL && p.sum.data) {
+    char *sum_at = row_at<OPTIONS>(p.sum, place) + bytes_before<S, V>((int)threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      if (i * step < left) store_vector<true>(sum_at + bytes_before<S, V>(i * step), x[0][i], V);
+  }
+
+  Statistic<float> st[1];
+  BlockSums<NV, PANELS> over = {chunk, step, left};
+  measure_rows<LAYER, OPTIONS, T>(p, x, st, over);
+  if (threadIdx.x == 0) write_statistic(p, row, st[0]);
+
+  if (EARLY) let_next_start();
+  char *y_at = row_at<OPTIONS>(p.y, place) + at;
+  by_rounding<OPTIONS>(p, [&](auto before) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      if (i * step >= left) continue;
+      if (!EARLY && packed_weight) load_vector<true, false>(weight[i], p.weight + skip + at + i * step * 16, V);
+      Packed<T, V> out;
+      finish_vector<LAYER, OPTIONS, before>(p, x[0][i], st[0], weight[i], skip, (int)threadIdx.x + i * step, out);
+      store_vector<true>(y_at + i * step * 16, out, V);
+    }
+  });
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,6 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "forward_launch.cuh"
-
-namespace rms_cuda {
-template cudaError_t launch_forward_of<__half>(const ForwardJob &, const Grid &, cudaStream_t);
-}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Forward, its first half (the statistics of a shard) and its second (given statistics), of any rows: general.cuh.
+ * ALIGNED: every vector of every tensor is 16-byte aligned and whole. */
+#ifndef RMS_CUDA_FORWARD_GENERAL_CUH
+#define RMS_CUDA_FORWARD_GENERAL_CUH
+
+#include "general.cuh"
+
+namespace rms_cuda {
+
+/* The segment that is normalised: x, or its sum with the residual. */
+template <class T, bool ALIGNED> struct ForwardSegment {
+  using R = real_of<T>;
+  static constexpr int V = vector_of<T>;
+  static constexpr bool has_f32 = sizeof(T) == 2; /* the sum may be kept in f32 */
+  const GeneralForward &g;
+  const Team &team;
+  KeptRow<T, V, ALIGNED> row;
+  const char *residual;
+  int64_t vectors;
+
+  __device__ __forceinline__ ForwardSegment(const GeneralForward &of, const Team &by, const Place &at, uint4 *cells)
+      : g(of), team(by), row{{segment_at(of.job.x, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, nullptr} {
+    vectors = (lay().width + V - 1) / V;
+    residual = nullptr;
+    if (g.job.residual.data)
+      residual = segment_at(g.job.residual, lay(), at, lay().residual_is_f32 ? 4 : (int)sizeof(T));
+    if (g.kept) row.cells = cells + team.which * vectors * (sum_is_f32() ? f32_cells() : 1);
+  }
+  __device__ __forceinline__ const rms_layout &lay() const { return g.job.lay; }
+  __device__ __forceinline__ bool sum_is_f32() const { return has_f32 && residual && lay().residual_is_f32; }
+  static __device__ __forceinline__ constexpr int f32_cells() { return V * 4 / 16 > 0 ? V * 4 / 16 : 1; }
+
+  __device__ __forceinline__ unsigned mask(int64_t v) const { return statistic_mask<V>(lay(), g.whole, v); }
+  template <class Op, class F> __device__ __forceinline__ R over(F of_vector) const {
+    return team.sum<Op, R>(vectors, of_vector);
+  }
+  /* From memory. */
+  __device__ __forceinline__ void read(int64_t v, R (&f)[V]) const {
+    load_elements<T, ALIGNED>(f, row.row.row, lay().width, v, false);
+    if (!residual) return;
+    R more[V];
+    load_elements<T, ALIGNED>(more, residual, lay().width, v, lay().residual_is_f32);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      f[j] += more[j];
+    if (!sum_is_f32()) round_to<T>(f);
+  }
+  __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
+    if (!row.cells) {
+      read(v, f);
+      return;
+    }
+    if constexpr (has_f32) {
+      if (sum_is_f32()) {
+        const float4 *cell = reinterpret_cast<const float4 *>(row.cells) + v * f32_cells();
+#pragma unroll
+        for (int c = 0; c < V / 4; c++)
+          f[4 * c] = cell[c].x, f[4 * c + 1] = cell[c].y, f[4 * c + 2] = cell[c].z, f[4 * c + 3] = cell[c].w;
+        return;
+      }
+    }
+    Packed<T, V> in;
+    row.load(v, in);
+    unpack(in, f);
+  }
+  /* To shared memory. */
+  __device__ __forceinline__ void bring() const {
+    if (!row.cells) return;
+    if (!residual) {
+      row.bring(team, vectors);
+      return;
+    }
+    team.each(vectors, [&](int64_t v) {
+      R f[V];
+      read(v, f);
+      if constexpr (has_f32) {
+        if (sum_is_f32()) {
+          float4 *cell = reinterpret_cast<float4 *>(row.cells) + v * f32_cells();
+#pragma unroll
+          for (int c = 0; c < V / 4; c++)
+            cell[c] = make_float4(f[4 * c], f[4 * c + 1], f[4 * c + 2], f[4 * c + 3]);
+          return;
+        }
+      }
+      keep(v, f);
+    });
+  }
+  /* A vector, rounded to T. */
+  __device__ __forceinline__ void keep(int64_t v, const R (&f)[V]) const {
+    Packed<T, V> packed;
+    pack(packed, f);
+    row.keep(v, packed);
+  }
+};
+
+/* Vector v of type T, or f32, to memory. */
+template <class T, bool ALIGNED, int V, class R>
+__device__ __forceinline__ void store_elements(char *row, int64_t v, const R (&f)[V], int n, bool is_f32) {
+  if constexpr (sizeof(T) == 2) {
+    if (is_f32) {
+      Packed<float, V> wide;
+      pack(wide, f);
+      store_at<ALIGNED>(row, v, wide, n);
+      return;
+    }
+  }
+  Packed<T, V> out;
+  pack(out, f);
+  store_at<ALIGNED>(row, v, out, n);
+}
+
+template <class T, bool ALIGNED>
+__device__ __forceinline__ Statistic<real_of<T>> segment_statistic(const Norm<real_of<T>> &norm,
+                                                                   const ForwardSegment<T, ALIGNED> &segment) {
+  Statistic<real_of<T>> st = row_statistic<false>(norm, segment);
+  const bool again = !squares_in_range(st.sum);
+  if (segment.team.any(again)) {
+    const Statistic<real_of<T>> scaled = row_statistic<true>(norm, segment);
+    if (again) st = scaled;
+  }
+  return st;
+}
+
+/* The sum with the residual, to memory. */
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void write_sum(const ForwardSegment<T, ALIGNED> &segment, char *to, bool active) {
+  const rms_layout &lay = segment.lay();
+  constexpr int V = vector_of<T>;
+  if (!ALIGNED && segment.row.cells && !segment.sum_is_f32()) {
+    segment.team.sync();
+    if (active) copy_out(segment.team, segment.row.cells, to, (int)(lay.width * (int64_t)sizeof(T)));
+    segment.team.sync();
+    return;
+  }
+  if (active)
+    segment.team.each(segment.vectors, [&](int64_t v) {
+      real_of<T> f[V];
+      segment.load_x(v, f);
+      store_elements<T, ALIGNED>(to, v, f, count_at<V>(lay, v), lay.residual_is_f32);
+    });
+}
+
+/* y, of a row that is not aligned by way of shared memory. */
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void write_y(const GeneralForward &g, const ForwardSegment<T, ALIGNED> &segment,
+                                        const Place &at, bool active, const Statistic<real_of<T>> &st) {
+  using R = real_of<T>;
+  constexpr int V = vector_of<T>;
+  const rms_layout &lay = g.job.lay;
+  const int size = (int)sizeof(T), weight_size = lay.weight_is_f32 ? 4 : size;
+  char *y = segment_at(g.job.y, lay, at, size);
+  const char *weight = parameter_at(lay.weight, lay, at, weight_size),
+             *bias = parameter_at(g.job.bias, lay, at, weight_size);
+  const Affine form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
+                       lay.weight_is_f32};
+  const bool through = !ALIGNED && segment.row.cells && !segment.sum_is_f32();
+  if (active)
+    segment.team.each(segment.vectors, [&](int64_t v) {
+      R h[V], f[V], b[V];
+      segment.load_x(v, h);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        h[j] = fused(h[j], st.scale, -st.mean) * st.r;
+      if (lay.weight) {
+        load_parameters<T, ALIGNED>(f, weight, lay, v);
+        add_offset(f, lay.offset);
+      }
+      if (g.job.bias) load_parameters<T, ALIGNED>(b, bias, lay, v);
+      affine<T>(h, f, b, form);
+      if (through)
+        segment.keep(v, h);
+      else
+        store_elements<T, ALIGNED>(y, v, h, count_at<V>(lay, v), false);
+    });
+  if (!through) return;
+  segment.team.sync();
+  if (active) copy_out(segment.team, segment.row.cells, y, (int)(lay.width * (int64_t)size));
+}
+
+template <class T, bool ALIGNED>
+__global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
+    forward_general_kernel(const __grid_constant__ GeneralForward g) {
+  using R = real_of<T>;
+  __shared__ double slots[32];
+  extern __shared__ uint4 general_cells[];
+  const rms_layout &lay = g.job.lay;
+  const Team team(g.team, slots);
+  int64_t index = g.first + (int64_t)blockIdx.x * team.teams + team.which;
+  const bool active = index < g.segments;
+  if (!active) index = g.segments - 1; /* teams without a segment keep their warp company and store nothing */
+  const Place at = place_of(lay, index);
+  const ForwardSegment<T, ALIGNED> segment(g, team, at, general_cells);
+  segment.bring();
+
+  const Norm<R> norm = norm_of<R>(lay, g.eps_limit);
+  const Statistic<R> st =
+      g.job.stats_in ? import_statistic(norm, g.job.stats_in[index]) : segment_statistic(norm, segment);
+  const bool writes = active && team.leads();
+  if (g.job.stats_out) {
+    if (writes) g.job.stats_out[index] = export_statistic(st, lay.k);
+    return;
+  }
+  if (writes && g.job.rstd) static_cast<R *>(g.job.rstd)[index] = st.r * st.scale;
+  if (writes && g.job.mean) static_cast<R *>(g.job.mean)[index] = quotient(st.mean, st.scale);
+  if (g.job.residual_out.data)
+    write_sum(segment, segment_at(g.job.residual_out, lay, at, lay.residual_is_f32 ? 4 : (int)sizeof(T)), active);
+  write_y(g, segment, at, active, st);
+}
+
+} // namespace rms_cuda
+
+#endif

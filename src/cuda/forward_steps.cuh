@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of the forward of aligned rows that are the same for rows of a warp, a block and a cluster.
+ *
+ * T: data type. S: type of what is normalised: T, or f32 for the sum with an f32 residual beside 16-bit data. NV:
+ * vectors of a row that a thread has. OPTIONS: false for the common case: rows at one distance, the whole row in the
+ * statistic, eps inside the root, weight and bias (if any) in the data type, no bias without a weight, one rounding. */
+#ifndef RMS_CUDA_FORWARD_STEPS_CUH
+#define RMS_CUDA_FORWARD_STEPS_CUH
+
+#include <type_traits>
+#include "affine.cuh"
+#include "statistic.cuh"
+
+namespace rms_cuda {
+
+/* ---- where things are ---- */
+
+/* Bytes from the first weights to those of a row. */
+template <bool OPTIONS> __device__ __forceinline__ int64_t weight_skip(const ForwardJob &p, int64_t row) {
+  return OPTIONS && p.weight_inner != 0 ? place_of_row<OPTIONS>(p.inner, row).inner * p.weight_inner : 0;
+}
+
+/* Elements of the row that are in its statistic, from a vector on. */
+template <bool OPTIONS, class T> __device__ __forceinline__ int counted(const ForwardJob &p, int vector) {
+  return OPTIONS ? p.statistic - vector * vector_of<T> : vector_of<T>;
+}
+
+/* Bytes of a row before one of its vectors. */
+template <class S, int V> __device__ __forceinline__ int64_t bytes_before(int vector) {
+  return (int64_t)vector * (V * (int)sizeof(S));
+}
+
+/* ---- vectors ---- */
+
+/* x + residual, rounded to S. */
+template <class T, class S, int V>
+__device__ __forceinline__ void add_residual(Packed<S, V> &x, const Packed<T, V> &in, const Packed<S, V> &residual) {
+  float a[V], b[V];
+  unpack(in, a);
+  unpack(residual, b);
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    a[j] += b[j];
+  pack(x, a);
+}
+
+/* Sum of the squares, or of the elements, of at most `count` elements of a vector. */
+template <bool SQUARES, bool LAYER, bool SCALED, bool OPTIONS, class S, int V>
+__device__ __forceinline__ float sum_of_vector(const Packed<S, V> &packed, int count, float scale, float mean) {
+  constexpr bool partial = OPTIONS && !LAYER;
+  float x[V], sum = 0;
+  if (partial && count <= 0) return 0;
+  unpack(packed, x);
+  auto add = [&](int j) {
+    float d = SCALED ? fused(x[j], scale, SQUARES ? -mean : 0.0f) : SQUARES && LAYER ? x[j] - mean : x[j];
+    sum = SQUARES ? fused(d, d, sum) : sum + d;
+  };
+  if (partial && count < V) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      if (j < count) add(j);
+  } else {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      add(j);
+  }
+  return sum;
+}
+
+template <bool OPTIONS, class S, int V>
+__device__ __forceinline__ float largest_of_vector(const Packed<S, V> &packed, int count) {
+  float x[V], most = 0;
+  unpack(packed, x);
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    if (!OPTIONS || j < count) most = Max::of(most, size_for_scale(x[j]));
+  return most;
+}
+
+/* ---- the statistic ---- */
+
+/* r of a sum within the range. */
+template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJob &p, float sum) {
+  const float square = divided(sum, p.k, p.inverse_k);
+  return __frcp_rn(OPTIONS && p.eps_outside ? __fsqrt_rn(square) + p.eps : __fsqrt_rn(square + p.eps));
+}
+
+/* The sums of ROWS rows. Over: which vectors a thread has, and sums over all threads of a row.
+ *   vector(i)             number of vector i in its row
+ *   has(p, i)             whether the row has that many
+ *   of<Op, USE>(sum, a)   sum[r] over a[r][..] of all threads; USE is another one for each sum of a row
+ *   any(yes)              whether any row says yes that takes part in the same sums */
+enum { USE_MEAN, USE_SQUARES, USE_LARGEST, USE_SCALED_MEAN, USE_SCALED_SQUARES, USES };
+
+template <bool LAYER, bool SCALED, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
+__device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV], Statistic<float> (&st)[ROWS],
+                                        Over &over) {
+  float a[ROWS][NV], sum[ROWS];
+  if (LAYER) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        a[r][i] = sum_of_vector<false, LAYER, SCALED, OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
+                                                               st[r].scale, 0);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      keep_packed(x[r]);
+    over.template of<Add, SCALED ? USE_SCALED_MEAN : USE_MEAN>(sum, a);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      st[r].mean = SCALED ? quotient(sum[r], p.k) : divided(sum[r], p.k, p.inverse_k);
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      a[r][i] = sum_of_vector<true, LAYER, SCALED, OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
+                                                            st[r].scale, st[r].mean);
+      if (LAYER && !over.has(p, i)) a[r][i] = 0;
+    }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    keep_packed(x[r]);
+  over.template of<Add, SCALED ? USE_SCALED_SQUARES : USE_SQUARES>(sum, a);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    st[r].sum = sum[r];
+}
+
+/* Once more, scaled where the sum of squares is out of range. The other rows keep them company, with a scale of one and
+ * the same bits as before. */
+template <bool LAYER, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
+__device__ __forceinline__ void measure_scaled(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV],
+                                               Statistic<float> (&st)[ROWS], Over &over) {
+  float a[ROWS][NV], most[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      a[r][i] = largest_of_vector<OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)));
+    keep_packed(x[r]);
+  }
+  over.template of<Max, USE_LARGEST>(most, a);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    if (!squares_in_range(st[r].sum)) st[r].scale = scale_for(most[r], p.eps_limit);
+  measure<LAYER, true, OPTIONS, T>(p, x, st, over);
+  const Norm<float> norm = {p.exact_eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    finish(norm, st[r], p.k);
+}
+
+/* The statistics of ROWS rows. */
+template <bool LAYER, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
+__device__ __forceinline__ void measure_rows(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV],
+                                             Statistic<float> (&st)[ROWS], Over &over) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    st[r] = {0, 0, 0, 0, 1};
+  measure<LAYER, false, OPTIONS, T>(p, x, st, over);
+  bool again = false;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    again = again || !squares_in_range(st[r].sum);
+  if (__builtin_expect(!over.any(again), 1)) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      st[r].r = root_of<OPTIONS>(p, st[r].sum);
+  } else {
+    measure_scaled<LAYER, OPTIONS, T>(p, x, st, over);
+  }
+}
+
+__device__ __forceinline__ void write_statistic(const ForwardJob &p, int64_t row, const Statistic<float> &st) {
+  if (p.rstd) p.rstd[row] = st.r * st.scale;
+  if (p.mean) p.mean[row] = quotient(st.mean, st.scale);
+}
+
+/* ---- y ---- */
+
+/* One vector of y, rounded before the weight or not. `weight` has its weights if they are in the data type; those of
+ * the row's inner index are `skip` bytes from the first. */
+template <bool LAYER, bool OPTIONS, bool BEFORE, class T, class S, int V>
+__device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+                                              const Packed<T, V> &weight, int64_t skip, int vector, Packed<T, V> &out) {
+  const bool is_f32 = OPTIONS && p.weight_is_f32;
+  float h[V], g[V], b[V];
+  unpack(x, h);
+  if (__builtin_expect(st.scale != 1.0f, 0)) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] *= st.scale;
+  }
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
+  if (p.weight) {
+    if (is_f32)
+      load_parameter<true, T>(g, p.weight + skip, vector * V, V, true);
+    else
+      unpack(weight, g);
+    add_offset(g, p.offset);
+    if (p.bias) {
+      load_parameter<true, T>(b, p.bias + skip, vector * V, V, is_f32);
+      affine<T>(h, g, b, {true, true, BEFORE, is_f32});
+    } else {
+      affine<T>(h, g, b, {true, false, BEFORE, is_f32});
+    }
+  } else if (OPTIONS) {
+    if (p.bias) load_parameter<true, T>(b, p.bias + skip, vector * V, V, is_f32);
+    affine<T>(h, g, b, {false, p.bias != nullptr, BEFORE, is_f32});
+  }
+  pack(out, h);
+}
+
+/* Calls f with the order of rounding as a type, so that there is a branch for a row and not for each vector. */
+template <bool OPTIONS, class F> __device__ __forceinline__ void by_rounding(const ForwardJob &p, F f) {
+  if (OPTIONS && p.round_before)
+    f(std::true_type());
+  else
+    f(std::false_type());
+}
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Forward of aligned rows of a warp or less: a power of two of lanes shares a row, and each lane has ROWS rows at once.
+ * Template parameters as in forward_steps.cuh. */
+#ifndef RMS_CUDA_FORWARD_WARP_CUH
+#define RMS_CUDA_FORWARD_WARP_CUH
+
+#include "copies.cuh"
+#include "forward_steps.cuh"
+#include "plan.h"
+#include "start.cuh"
+
+namespace rms_cuda {
+
+/* Blocks of an SM: as many as there are registers for. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <int NV, bool LAYER, bool OPTIONS, bool WIDE>
+constexpr int forward_warp_blocks = WIDE                ? 3
+                                    : OPTIONS           ? 5
+                                    : NV == 4 && !LAYER ? 6
+                                                        : 7;
+#else
+template <int NV, bool LAYER, bool OPTIONS, bool WIDE>
+constexpr int forward_warp_blocks = WIDE              ? 3
+                                    : OPTIONS         ? (LAYER ? 5 : 6)
+                                    : LAYER &&NV != 2 ? 8
+                                                      : 7;
+#endif
+
+/* Sums over the `team` lanes of a row, of ROWS rows at once. */
+template <int ROWS, int NV> struct LaneSums {
+  int first, team;
+
+  __device__ __forceinline__ int vector(int i) const { return first + i * 32; }
+  __device__ __forceinline__ bool has(const ForwardJob &p, int i) const { return first + i * 32 < p.vectors; }
+  __device__ __forceinline__ bool any(bool yes) const { return __any_sync(whole_warp, yes) != 0; }
+  template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[ROWS], float (&a)[ROWS][NV]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      sum[r] = NV == 1 ? a[r][0] : fold<Op>(a[r]);
+#pragma unroll
+    for (int o = 16; o >= (NV == 1 ? 1 : 32 / NV); o /= 2)
+      if (NV > 1 || o < team) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+          sum[r] = Op::of(sum[r], __shfl_xor_sync(whole_warp, sum[r], o));
+      }
+  }
+};
+
+/* The rows of a lane: vectors first + 32 i of rows row + r*teams. */
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS> struct WarpRows {
+  static constexpr int V = vector_of<T>;
+  static constexpr bool early = NV < 4 || !LAYER; /* weights before the sums, where there are registers for them */
+  static constexpr bool own = OPTIONS && NV == 1; /* each row has a copy of its weights                          */
+  const ForwardJob &p;
+  int first, teams;
+  int64_t row;
+  Packed<S, V> x[ROWS][NV];
+  Packed<T, V> weight[own ? ROWS : 1][NV];
+
+  __device__ __forceinline__ explicit WarpRows(const ForwardJob &job) : p(job) {
+    first = (int)threadIdx.x & (p.team - 1), teams = WARP_FORWARD_THREADS / p.team;
+    row = (int64_t)blockIdx.x * (teams * ROWS) + threadIdx.x / (unsigned)p.team;
+  }
+  __device__ __forceinline__ bool packed_weight() const { return p.weight && !(OPTIONS && p.weight_is_f32); }
+  __device__ __forceinline__ bool several() const { return OPTIONS && p.weight_inner != 0; } /* sets of weights */
+  __device__ __forceinline__ bool here(int r, int i) const {
+    return first + i * 32 < p.vectors && row + r * teams < p.rows;
+  }
+  __device__ __forceinline__ RowPlace place(int r) const { return place_of_row<OPTIONS>(p.inner, row + r * teams); }
+  template <class F> __device__ __forceinline__ void each(F f) const {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        f(r, i);
+  }
+  __device__ __forceinline__ void prefetch() const {
+    each([&](int r, int i) {
+      if (here(r, i)) prefetch_line(row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16);
+    });
+  }
+  __device__ __forceinline__ void load_weight(int r, int i) {
+    if (packed_weight() && first + i * 32 < p.vectors)
+      load_vector<true, false>(weight[own ? r : 0][i],
+                               p.weight + weight_skip<OPTIONS>(p, row + r * teams) + (first + i * 32) * 16, V);
+  }
+  /* x, or its sum with the residual, which is written; the weights with it where they are the same for all rows. */
+  __device__ __forceinline__ void load() {
+    Packed<T, V> in[ROWS][NV];
+    each([&](int r, int i) {
+      clear(in[r][i]);
+      if (here(r, i)) load_vector<true, true>(in[r][i], row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16, V);
+    });
+    if (early && !several()) {
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        load_weight(0, i);
+    }
+    if constexpr (RESIDUAL) {
+      each([&](int r, int i) {
+        clear(x[r][i]);
+        if (!here(r, i)) return;
+        Packed<S, V> residual;
+        const int64_t at = bytes_before<S, V>(first + i * 32);
+        load_vector<true, true>(residual, row_at<OPTIONS>(p.residual, place(r)) + at, V);
+        add_residual(x[r][i], in[r][i], residual);
+        if (p.sum.data) store_vector<true>(row_at<OPTIONS>(p.sum, place(r)) + at, x[r][i], V);
+      });
+    } else {
+      each([&](int r, int i) { x[r][i] = in[r][i]; });
+    }
+  }
+  /* Weights of each row, once the sums have left registers for them. */
+  __device__ __forceinline__ void spread_weights() {
+    if constexpr (own) {
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+        if (several())
+          load_weight(r, 0);
+        else if (r > 0)
+          weight[r][0] = weight[0][0];
+    }
+  }
+  template <bool BEFORE> __device__ __forceinline__ void finish(const Statistic<float> (&st)[ROWS]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      if (row + r * teams >= p.rows) continue;
+      if (first == 0) write_statistic(p, row + r * teams, st[r]);
+      char *y_at = row_at<OPTIONS>(p.y, place(r));
+#pragma unroll
+      for (int i = 0; i < NV; i++) {
+        if (first + i * 32 >= p.vectors) continue;
+        if (!own && (!early || several())) load_weight(r, i);
+        Packed<T, V> out;
+        finish_vector<LAYER, OPTIONS, BEFORE>(p, x[r][i], st[r], weight[own ? r : 0][i],
+                                              weight_skip<OPTIONS>(p, row + r * teams), first + i * 32, out);
+        store_vector<true>(y_at + (first + i * 32) * 16, out, V);
+      }
+    }
+  }
+};
+
+/* A warp has ROWS * 32/team rows. */
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS>
+__global__ void __launch_bounds__(WARP_FORWARD_THREADS,
+                                  (forward_warp_blocks<NV, LAYER, OPTIONS, sizeof(S) != sizeof(T)>))
+    forward_warp_kernel(const __grid_constant__ ForwardJob p) {
+  WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS> rows(p);
+  if (NV < 4 && blockIdx.x < p.ahead) rows.prefetch();
+  wait_for_previous();
+  if (NV == 4) let_next_start();
+  rows.load();
+  Statistic<float> st[ROWS];
+  LaneSums<ROWS, NV> over = {rows.first, p.team};
+  measure_rows<LAYER, OPTIONS, T>(p, rows.x, st, over);
+  if (NV < 4) let_next_start(); /* few rows at a time: later is better */
+  rows.spread_weights();
+  by_rounding<OPTIONS>(p, [&](auto before) { rows.template finish<before>(st); });
+}
+
+} // namespace rms_cuda
+
+#endif

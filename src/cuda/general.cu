@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The general kernels of one data type (RMS_TYPE): compiled once for each, side by side. */
+#include "backward_general.cuh"
+#include "launch.h"
+#include "launcher.h"
+
+namespace rms_cuda {
+
+template <class T>
+cudaError_t launch_general_forward(const GeneralForward &g, const Grid &grid, const Device &device,
+                                   cudaStream_t stream) {
+  return launch(g.aligned ? forward_general_kernel<T, true> : forward_general_kernel<T, false>, g, grid, 1, false,
+                device, stream);
+}
+
+template <class T>
+cudaError_t launch_general_rows(const GeneralBackward &g, const Grid &grid, const Device &device, cudaStream_t stream) {
+  return launch(g.aligned ? backward_general_rows_kernel<T, true> : backward_general_rows_kernel<T, false>, g, grid, 1,
+                false, device, stream);
+}
+
+template <class T>
+cudaError_t launch_general_columns(const GeneralBackward &g, const Grid &grid, const Device &device,
+                                   cudaStream_t stream) {
+  return launch(g.aligned ? backward_general_columns_kernel<T, true> : backward_general_columns_kernel<T, false>, g,
+                grid, 1, false, device, stream);
+}
+
+template cudaError_t launch_general_forward<RMS_TYPE>(const GeneralForward &, const Grid &, const Device &,
+                                                      cudaStream_t);
+template cudaError_t launch_general_rows<RMS_TYPE>(const GeneralBackward &, const Grid &, const Device &, cudaStream_t);
+template cudaError_t launch_general_columns<RMS_TYPE>(const GeneralBackward &, const Grid &, const Device &,
+                                                      cudaStream_t);
+
+} // namespace rms_cuda

@@ -1,6 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "lean_forward_launch.cuh"
-
-namespace rms_cuda {
-template cudaError_t launch_lean_forward_of<float, false>(const LeanForward &, bool, const Device &, cudaStream_t);
-}

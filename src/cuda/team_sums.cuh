@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums over one row after the other, for persistent kernels: the threads of a team, and where a cluster shares the row
+ * its blocks, with one barrier for each sum. */
+#ifndef RMS_CUDA_TEAM_SUMS_CUH
+#define RMS_CUDA_TEAM_SUMS_CUH
+
+#include "copies.cuh"
+#include "plan.h"
+#include "sum.cuh"
+
+namespace rms_cuda {
+
+/* The threads of one team; teams of a block have barriers of their own. */
+__device__ __forceinline__ void team_sync(int which, int threads) {
+  if (threads == 32)
+    __syncwarp();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(which + 1), "r"(threads) : "memory");
+}
+
+/* The same, and whether any thread says yes. */
+__device__ __forceinline__ bool team_any(int which, int threads, bool yes) {
+  if (threads == 32) return __any_sync(whole_warp, yes) != 0;
+  unsigned any;
+  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 q, %3, 0;\n bar.red.or.pred p, %1, %2, q;\n selp.u32 %0, 1, 0, p;\n}"
+               : "=r"(any)
+               : "r"(which + 1), "r"(threads), "r"((unsigned)yes)
+               : "memory");
+  return any != 0;
+}
+
+/* ---- clusters: blocks of one row see each other's shared memory ---- */
+
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* Blocks of a cluster exchange sums by asynchronous stores that count bytes on a barrier in the receiver's shared
+ * memory, its mailbox: a cluster-wide barrier would wait for the rows that are still being written as well. */
+__device__ __forceinline__ void send_to_block(float *mine, uint64_t *mailbox, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t local = (uint32_t)__cvta_generic_to_shared(mine), box = (uint32_t)__cvta_generic_to_shared(mailbox), to,
+           to_box;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(local), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to_box) : "r"(box), "r"(rank));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+               "r"(__float_as_uint(value)), "r"(to_box)
+               : "memory");
+#else
+  (void)mine, (void)mailbox, (void)rank, (void)value;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox), done = 0;
+  while (!done)
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 "
+                 "%0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
+#else
+  (void)mailbox, (void)parity;
+#endif
+}
+
+/* What the blocks of a cluster sent: `count` panel sums in increasing order. */
+template <class Op> __device__ __forceinline__ float over_mail(const float *mail, int count) {
+  float total = mail[0];
+#pragma unroll 4
+  for (int i = 1; i < count; i++)
+    total = Op::of(total, mail[i]);
+  return total;
+}
+
+/* ---- a sum ---- */
+
+/* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
+ * two. ASKS: together with a sum it can be asked whether any thread of the row says yes. */
+template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct TeamSums {
+  float *chunk, *mail;
+  uint64_t *mailbox;
+  int place; /* of this lane's chunk sums */
+  int which; /* team of the block         */
+  int team;  /* its threads               */
+  int cluster, rank;
+  int phase, parity;
+
+  /* Numbers that each block sends, and so many for each block in a mailbox. */
+  static constexpr int boxes = SUMS * PANELS + (ASKS ? 1 : 0);
+  static_assert(!CLUSTER || boxes <= 4, "eight lanes for each");
+
+  /* Whether any thread of this block says yes. */
+  template <class Op> __device__ __forceinline__ bool publish(float (&v)[SUMS * NV], bool yes = false) {
+    float sum = fold<Op>(v);
+    if (place >= 0) chunk[phase * (SUMS * PANELS * 32) + place] = sum;
+    if (ASKS) return team_any(which, team, yes);
+    team_sync(which, team);
+    return false;
+  }
+  /* yes: what publish() said; on return of all blocks. */
+  template <class Op> __device__ __forceinline__ float2 collect(bool &yes) {
+    const float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
+    float2 sum = make_float2(0, 0);
+    if (!CLUSTER) {
+      sum.x = over_panels<Op, SUMS, PANELS>(part, 0);
+      if (SUMS == 2) sum.y = over_panels<Op, SUMS, PANELS>(part, 1);
+    } else {
+      constexpr int places = PANELS * MAX_CLUSTER, parts = SUMS * PANELS;
+      float *box = mail + phase * boxes * MAX_CLUSTER;
+      const int lane = (int)threadIdx.x & 31, g = lane >> 3, peer = lane & 7;
+      if (threadIdx.x < 32 && g < parts && peer < cluster)
+        send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
+      if (ASKS && threadIdx.x < 32 && g == parts && peer < cluster)
+        send_to_block(box + parts * MAX_CLUSTER + rank, mailbox + phase, peer, yes ? 1.0f : 0.0f);
+      if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
+      wait_for_mail(mailbox + phase, parity);
+      sum.x = over_mail<Op>(box, cluster * PANELS);
+      if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
+      if (ASKS) yes = over_mail<Max>(box + parts * MAX_CLUSTER, cluster) != 0;
+      parity ^= phase;
+    }
+    phase ^= 1;
+    return sum;
+  }
+  template <class Op> __device__ __forceinline__ float2 of(float (&v)[SUMS * NV]) {
+    bool yes = publish<Op>(v);
+    return collect<Op>(yes);
+  }
+};
+
+} // namespace rms_cuda
+
+#endif
