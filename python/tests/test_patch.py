@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rmsnorm
+import rmsnorm.torch  # registers the operators
 
 
 class Body(torch.nn.Module):
