@@ -125,6 +125,11 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     keep_packed(x);
     return sums.template of<Op>(v).x;
   }
+  /* Whether any thread of the row says yes. */
+  __device__ __forceinline__ bool any(bool yes) {
+    float v[SUMS * NV] = {yes ? 1.0f : 0.0f};
+    return sums.template of<Max>(v).x != 0;
+  }
   /* What is added stays in its stage where registers are short. */
   static constexpr bool adds_late = FORM == Form::F32_SUM;
   __device__ __forceinline__ void take_added(const char *stage) {
@@ -275,8 +280,9 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
     bool counts = row.sum_up(st.r, st.mean, v);
     counts = sums.template publish<Add>(v, counts);
     if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
-    const float2 sum = sums.template collect<Add>(counts);
+    const float2 sum = sums.template collect<Add>();
     const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
+    if (CLUSTER && __builtin_expect(!in_range, 0)) counts = row.any(counts); /* all of the cluster come here */
     if (__builtin_expect(r_in_range(st.r) && (in_range || !counts), 1)) {
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);

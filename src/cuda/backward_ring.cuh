@@ -15,7 +15,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
   static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
   static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
-  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, true>;
+  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, !CLUSTER>;
   using S = sum_of<T, FORM>;
 
   int team, cells, teams, stages, stage_bytes;

@@ -122,9 +122,9 @@ template <int NV, class Block> struct ClusterSums {
   __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return block.t + i * Block::team < block.own; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
-    bool yes = sums.template publish<Op>(a[0]);
+    sums.template publish<Op>(a[0]);
     if (USE == USE_MEAN && block.issuer && next >= 0) block.request(next, stage);
-    sum[0] = sums.template collect<Op>(yes).x;
+    sum[0] = sums.template collect<Op>().x;
   }
 };
 

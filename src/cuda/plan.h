@@ -177,7 +177,7 @@ __host__ __device__ constexpr BackwardShared backward_shared(int V, int sums, bo
   s.deep = s.gain + cells * V * 4;
   s.chunk = s.deep + (dbias ? 2 : 1) * threads * BACKWARD_VECTORS * V * 4;
   s.mail = s.chunk + teams * 2 * sums * 32 * 4;
-  s.barrier = s.mail + (cluster > 1 ? 2 * (sums + 1) * MAX_CLUSTER * 4 : 0);
+  s.barrier = s.mail + (cluster > 1 ? 2 * sums * MAX_CLUSTER * 4 : 0);
   s.noted = s.barrier + (teams * stages + 2) * 8;
   s.any_noted = s.noted + teams * DEEP * 4;
   s.total = s.any_noted + 4;

@@ -86,7 +86,8 @@ template <class Op> __device__ __forceinline__ float over_mail(const float *mail
 /* ---- a sum ---- */
 
 /* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
- * two. ASKS: together with a sum it can be asked whether any thread of the row says yes. */
+ * two. ASKS: together with a sum it can be asked whether any thread of a block's row says yes; over a cluster that
+ * would be one more number to send and to wait for with every row. */
 template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct TeamSums {
   float *chunk, *mail;
   uint64_t *mailbox;
@@ -97,45 +98,41 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
   int phase, parity;
 
   /* Numbers that each block sends, and so many for each block in a mailbox. */
-  static constexpr int boxes = SUMS * PANELS + (ASKS ? 1 : 0);
-  static_assert(!CLUSTER || boxes <= 4, "eight lanes for each");
+  static constexpr int boxes = SUMS * PANELS;
+  static_assert(!CLUSTER || (boxes <= 4 && !ASKS), "eight lanes for each");
 
-  /* Whether any thread of this block says yes. */
+  /* ASKS: whether any thread of this team says yes; otherwise whether this one does. */
   template <class Op> __device__ __forceinline__ bool publish(float (&v)[SUMS * NV], bool yes = false) {
     float sum = fold<Op>(v);
     if (place >= 0) chunk[phase * (SUMS * PANELS * 32) + place] = sum;
     if (ASKS) return team_any(which, team, yes);
     team_sync(which, team);
-    return false;
+    return yes;
   }
-  /* yes: what publish() said; on return of all blocks. */
-  template <class Op> __device__ __forceinline__ float2 collect(bool &yes) {
+  template <class Op> __device__ __forceinline__ float2 collect() {
     const float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
     float2 sum = make_float2(0, 0);
     if (!CLUSTER) {
       sum.x = over_panels<Op, SUMS, PANELS>(part, 0);
       if (SUMS == 2) sum.y = over_panels<Op, SUMS, PANELS>(part, 1);
     } else {
-      constexpr int places = PANELS * MAX_CLUSTER, parts = SUMS * PANELS;
+      constexpr int places = PANELS * MAX_CLUSTER;
       float *box = mail + phase * boxes * MAX_CLUSTER;
       const int lane = (int)threadIdx.x & 31, g = lane >> 3, peer = lane & 7;
-      if (threadIdx.x < 32 && g < parts && peer < cluster)
+      if (threadIdx.x < 32 && g < boxes && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
-      if (ASKS && threadIdx.x < 32 && g == parts && peer < cluster)
-        send_to_block(box + parts * MAX_CLUSTER + rank, mailbox + phase, peer, yes ? 1.0f : 0.0f);
       if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
       wait_for_mail(mailbox + phase, parity);
       sum.x = over_mail<Op>(box, cluster * PANELS);
       if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
-      if (ASKS) yes = over_mail<Max>(box + parts * MAX_CLUSTER, cluster) != 0;
       parity ^= phase;
     }
     phase ^= 1;
     return sum;
   }
   template <class Op> __device__ __forceinline__ float2 of(float (&v)[SUMS * NV]) {
-    bool yes = publish<Op>(v);
-    return collect<Op>(yes);
+    publish<Op>(v);
+    return collect<Op>();
   }
 };
 
