@@ -23,7 +23,7 @@ static const char EXAMPLES[] =
     "  rmsnorm bench                                  common problems: half a minute\n"
     "  rmsnorm bench --targets                        what the library aims at, and what is met\n"
     "  rmsnorm bench --short --json > bench.json\n"
-    "  rmsnorm bench rms:fwd:bf16:512x4096            one problem, all engines\n"
+    "  rmsnorm bench rms:fwd:bf16:512x4096            one problem; --verbose: all engines\n"
     "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n";
 
 static const char NOTES[] =

@@ -92,7 +92,7 @@ static void widen(range *r, double value) {
 
 /* "8 to 11 % less", "1 % more to 2 % less", "2 % less" */
 static void range_text(const range *r, char *text, size_t size) {
-  double low = round(100 * r->low), high = round(100 * r->high);
+  double low = round(100 * r->low) + 0.0, high = round(100 * r->high) + 0.0; /* + 0.0: no "-0" */
   if (low == high && low == 0)
     snprintf(text, size, "the same");
   else if (low == high)
