@@ -104,7 +104,29 @@ void verify_draw_indices(const verify_problem *p, int64_t *indices) {
     if ((int64_t)verify_random_below(&random, (uint64_t)(width - i)) < p->spec.partial - taken) indices[taken++] = i;
 }
 
-static void fill(verify_case *c, verify_role role) {
+/* What becomes of row `row`: VERIFY_NORMAL if it stays as it is. */
+static verify_data row_data(verify_data data, int64_t row) {
+  static const verify_data turns[] = {VERIFY_NORMAL, VERIFY_ZEROROWS, VERIFY_HUGE, VERIFY_SMALL};
+  if (data == VERIFY_MIXED) return turns[row % 4];
+  return (data == VERIFY_ZEROROWS || data == VERIFY_NANROWS) && row % 2 == 1 ? data : VERIFY_NORMAL;
+}
+
+void verify_set_rows(const verify_tensor *t, verify_data data) {
+  for (int64_t row = 0; row < t->outer * t->inner; row++) {
+    const verify_data what = row_data(data, row);
+    const int64_t at = row / t->inner * t->outer_stride + row % t->inner * t->inner_stride;
+    if (what == VERIFY_NORMAL || t->cols == 0) continue;
+    if (what == VERIFY_NANROWS) {
+      verify_store(t->dtype, t->data, at, (double)NAN);
+      continue;
+    }
+    const double factor = what == VERIFY_ZEROROWS ? 0 : scale_of(what, t->dtype);
+    for (int64_t j = 0; j < t->cols; j++)
+      verify_store(t->dtype, t->data, at + j, factor * verify_load(t->dtype, t->data, at + j));
+  }
+}
+
+void verify_fill(verify_case *c, verify_role role) {
   const verify_tensor *t = &c->tensor[role];
   verify_random random = verify_random_start(c->problem.seed, role);
   for (int64_t i = 0; i < t->outer; i++)
@@ -112,16 +134,18 @@ static void fill(verify_case *c, verify_role role) {
       for (int64_t j = 0; j < t->cols; j++)
         verify_store(t->dtype, t->data, i * t->outer_stride + h * t->inner_stride + j,
                      draw(&c->problem, role, &random));
+  if (role == VERIFY_X || role == VERIFY_RESIDUAL || role == VERIFY_DY)
+    verify_set_rows(t, role == VERIFY_DY ? c->problem.dy_data : c->problem.data);
 }
 
 void verify_case_fill(verify_case *c) {
   static const verify_role inputs[] = {VERIFY_X,    VERIFY_RESIDUAL, VERIFY_WEIGHT,
                                        VERIFY_BIAS, VERIFY_DY,       VERIFY_DRESIDUAL};
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (verify_case_has(c, inputs[i])) fill(c, inputs[i]);
-  if (c->problem.accumulate & RMS_ACCUMULATE_DX) fill(c, VERIFY_DX);
-  if (c->problem.accumulate & RMS_ACCUMULATE_DWEIGHT) fill(c, VERIFY_DWEIGHT);
-  if (c->problem.accumulate & RMS_ACCUMULATE_DBIAS) fill(c, VERIFY_DBIAS);
+    if (verify_case_has(c, inputs[i])) verify_fill(c, inputs[i]);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DX) verify_fill(c, VERIFY_DX);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DWEIGHT) verify_fill(c, VERIFY_DWEIGHT);
+  if (c->problem.accumulate & RMS_ACCUMULATE_DBIAS) verify_fill(c, VERIFY_DBIAS);
   if (verify_case_has(c, VERIFY_INDICES))
     verify_draw_indices(&c->problem, (int64_t *)(void *)c->tensor[VERIFY_INDICES].data);
 }

@@ -10,6 +10,12 @@
  */
 void verify_case_fill(verify_case *c);
 
+/* One of its inputs. */
+void verify_fill(verify_case *c, verify_role role);
+
+/* Makes rows of zeros, with a NaN, or of huge and small numbers of some rows, where the data's name says so. */
+void verify_set_rows(const verify_tensor *t, verify_data data);
+
 /* problem->spec.partial strictly ascending indices below cols / groups. */
 void verify_draw_indices(const verify_problem *problem, int64_t *indices);
 

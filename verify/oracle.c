@@ -97,6 +97,7 @@ static void group_statistic(const verify_row *row, verify_group *g, int64_t star
   g->rms = dd_sqrt(ms);
   dd root = inside ? dd_sqrt(dd_add(ms, dd_from(g->eps))) : dd_add(g->rms, dd_from(g->eps));
   g->r = root.hi > 0 ? dd_divide(dd_from(1), root) : dd_from(0); /* a zero statistic with eps = 0 gives r = 0 */
+  if (isnan(g->m2.hi)) g->r = dd_from((double)NAN);
 }
 
 void verify_oracle_statistic(verify_row *row) {

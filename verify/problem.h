@@ -30,7 +30,8 @@
  *   pad=N             N extra elements between rows
  *   inplace           y is x, sum is the residual; dx is dy
  *   split             the stats/apply halves
- *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact
+ *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact;
+ *                     zerorows, nanrows: every second row is zeros or has a NaN; mixed: rows of zeros, huge and small ones
  *   dydata=NAME       bwd: values of dy (default: normal, or with data=lognormal and data=exact the same)
  *   seed=N            default 1
  *   isa=NAME          instruction set
@@ -53,7 +54,10 @@ typedef enum verify_data {
   VERIFY_MAX,       /* the largest number of the type, with a random sign                                   */
   VERIFY_LEAST,     /* the smallest normal number of the type, with a random sign                           */
   VERIFY_STEPS,     /* one to seven times the smallest subnormal number of the type, with a random sign     */
-  VERIFY_EXACT      /* small integers over 8: exact in every type                                           */
+  VERIFY_EXACT,     /* small integers over 8: exact in every type                                           */
+  VERIFY_ZEROROWS,  /* every second row is zeros, as of padding; the others are normal                      */
+  VERIFY_NANROWS,   /* every second row begins with a NaN                                                   */
+  VERIFY_MIXED      /* normal rows, zeros, huge and small ones, in turn                                     */
 } verify_data;
 
 enum {

@@ -25,7 +25,7 @@ static double round_end(rms_dtype dtype, dd exact, double error) {
 static void compare(verify_result *result, const verify_worst *where, rms_dtype dtype, dd exact, double error,
                     double size) {
   double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
-  int inside = !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
+  int inside = isnan(exact.hi) ? isnan(got) : !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
   double distance = fabs(dd_subtract(dd_from(got), exact).hi);
   double bound = error + verify_ulp(dtype, fabs(exact.hi) + error) / 2,
          ulp = distance / verify_ulp(dtype, fmax(size, fabs(exact.hi)));

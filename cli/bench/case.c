@@ -86,6 +86,28 @@ static void fill(const verify_tensor *t, verify_random random) {
   }
 }
 
+/* What the problem says of x and dy; everything else has no names for its data. */
+static void fill_input(bench_case *c, verify_role role) {
+  const verify_problem *p = &c->base.problem;
+  const verify_tensor *t = &c->base.tensor[role];
+  const verify_data data = role == VERIFY_DY                             ? p->dy_data
+                           : role == VERIFY_X || role == VERIFY_RESIDUAL ? p->data
+                                                                         : VERIFY_NORMAL;
+  if (data != VERIFY_NORMAL && data < VERIFY_ZEROROWS) {
+    verify_fill(&c->base, role);
+  } else {
+    fill(t, verify_random_start(p->seed, role));
+    verify_set_rows(t, data);
+  }
+}
+
+/* r of a row of zeros, in the arithmetic of the forward, whose bits tell the backward what it has to do with. */
+static double zero_r(const rms_spec *spec, rms_dtype dtype) {
+  const float eps = (float)spec->eps;
+  if (dtype == RMS_F64) return spec->eps_place == RMS_EPS_INSIDE ? 1 / sqrt(spec->eps) : 1 / spec->eps;
+  return (double)(spec->eps_place == RMS_EPS_INSIDE ? 1 / sqrtf(eps) : 1 / eps);
+}
+
 /* The statistics that a backward is given: what the forward would have saved, to within rounding. */
 static int fill_statistics(bench_case *c) {
   const verify_tensor *rstd = &c->base.tensor[VERIFY_RSTD], *mean = &c->base.tensor[VERIFY_MEAN];
@@ -100,7 +122,7 @@ static int fill_statistics(bench_case *c) {
   for (int64_t i = 0; i < count; i++) {
     double square = stats[i].m2 / stats[i].count;
     double r = spec.eps_place == RMS_EPS_INSIDE ? 1 / sqrt(square + spec.eps) : 1 / (sqrt(square) + spec.eps);
-    verify_store(rstd->dtype, rstd->data, i, r);
+    verify_store(rstd->dtype, rstd->data, i, square == 0 && spec.eps > 0 ? zero_r(&spec, rstd->dtype) : r);
     verify_store(mean->dtype, mean->data, i, stats[i].mean);
   }
   free(stats);
@@ -116,7 +138,7 @@ void case_reset(bench_case *c) {
     if (!t->present || role == VERIFY_INDICES || saved) continue;
     if (c->filled && (role == VERIFY_WORKSPACE || (!output && !p->in_place))) continue; /* stays as it is */
     if (!output)
-      fill(t, verify_random_start(p->seed, role));
+      fill_input(c, role);
     else if (t->shared_with == role)
       memset(t->data, p->accumulate ? 0 : 0xff, t->bytes);
   }

@@ -35,7 +35,7 @@ void report_begin(report *r, report_form form) {
         "the same bytes.\n");
   else
     printf("of copy: speed as a fraction of the fastest plain copy of the same bytes. --verbose: engines and spreads.\n"
-           "%-34s %10s %8s %8s  %-12s %9s\n",
+           "%-38s %10s %8s %8s  %-12s %9s\n",
            "problem", "a call", "GB/s", "of copy", "vs LayerNorm", "vs naive");
 }
 
@@ -61,7 +61,7 @@ static void problem_row(const bench_result *b, const char *text) {
     snprintf(against_layer, sizeof against_layer, "%.0f %% %s", less < 0 ? -less : less, less < 0 ? "more" : "less");
   }
   if (naive) snprintf(against_naive, sizeof against_naive, "%.1f x", engine_ratio(self, naive));
-  printf("%-34s %10s %8.2f %8.2f  %-12s %9s\n", text, time, b->bytes / self->median, self->of_ceiling, against_layer,
+  printf("%-38s %10s %8.2f %8.2f  %-12s %9s\n", text, time, b->bytes / self->median, self->of_ceiling, against_layer,
          against_naive);
 }
 

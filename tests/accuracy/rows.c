@@ -61,7 +61,26 @@ static void long_rows(void) {
   check_everywhere("prms:bwd:f16:1x300007:p=0.0625:recompute");
 }
 
-static const t_case cases[] = {{"sums_of_ones", sums_of_ones}, {"many_rows", many_rows}, {"long_rows", long_rows}};
+/* Rows of zeros, with a NaN, and rows that need a scale, beside others. */
+static void rows_of_all_kinds(void) {
+  static const char *const problems[] = {
+      "rms:fwd:f32:9x300:out=y+stats", "layer:fwd:bf16:9x300:bias",   "rms:fwd:f16:9x77:res",      "rms:bwd:f32:9x300",
+      "layer:bwd:f16:9x300:bias",      "rms:bwd:bf16:9x64:recompute", "prms:bwd:f32:8x128:p=0.25", "rms:bwd:f64:9x64"};
+  static const char *const data[] = {"data=zerorows", "data=nanrows", "data=mixed"};
+  for (size_t i = 0; i < T_COUNT(problems); i++)
+    for (size_t j = 0; j < T_COUNT(data); j++) {
+      char text[128];
+      snprintf(text, sizeof text, "%s:%s", problems[i], data[j]);
+      check_everywhere(text);
+    }
+  check_everywhere("rms:bwd:f32:9x300:dydata=zerorows");
+  check_everywhere("layer:bwd:bf16:9x300:dydata=nanrows");
+}
+
+static const t_case cases[] = {{"sums_of_ones", sums_of_ones},
+                               {"many_rows", many_rows},
+                               {"long_rows", long_rows},
+                               {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));
