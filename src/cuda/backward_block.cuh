@@ -66,22 +66,24 @@ __device__ __noinline__ void scaled_rows(const BackwardJob &p, int phase, int pa
   using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
   extern __shared__ __align__(128) char shared[];
   const Block block(p);
-  const int threads = (int)blockDim.x, rounds = rounds_from(p, block.share * block.teams, block.stride);
-  const unsigned *noted = reinterpret_cast<const unsigned *>(shared + block.where.noted);
+  /* worked out where it is needed: registers are short */
+  auto noted = [&](int team, int flat) -> unsigned {
+    return reinterpret_cast<const volatile unsigned *>(shared + block.where.noted)[team * DEEP + flat];
+  };
   typename Block::Sums team_sums = block.sums(p, shared, phase, parity);
   GuardSums<Block> sums = {team_sums, block.gain(shared), block.cells};
   /* column sums lie where the ring was: all its copies have arrived */
   static_assert(Block::Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
   auto cells = [&](int plane) -> ColumnCells<Block::NV, Block::V> {
-    return {block.column_cells(shared, block.where.ring, plane), threads};
+    return {block.column_cells(shared, block.where.ring, plane), (int)blockDim.x};
   };
 #pragma unroll 1
-  for (int flat = 0; flat * FLAT < rounds; flat++) {
+  for (int flat = 0; flat < DEEP; flat++) { /* what no round has is zero */
     int steps = 0;
     for (int g = 0; g < block.teams; g++)
-      steps = max(steps, __popc(noted[g * DEEP + flat]));
+      steps = max(steps, __popc(noted(g, flat)));
     if (steps == 0) continue;
-    unsigned left = noted[block.which * DEEP + flat];
+    unsigned left = noted(block.which, flat);
     for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
       cells(plane).clear();
 #pragma unroll 1

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * A row of a batch has the bits of the row alone; any number of threads, any order of tasks gives the same bits. */
 #include "call.h"
+
+#include <stdlib.h>
+#include <string.h>
 #ifdef _OPENMP
 #include "rmsnorm_openmp.h"
 #endif
@@ -194,11 +197,46 @@ static void row_sums(void) {
     }
 }
 
+/* ---- Wide rows ---- */
+
+enum { WIDE_ROWS = 4097, WIDE_COLS = 2056 }; /* chunks of 64 and 65 rows, batches of 7 rows */
+
+static void fill_numbers(float *f, size_t count, uint32_t seed) {
+  for (size_t i = 0; i < count; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    f[i] = (float)((int32_t)seed >> 8) * 0x1p-23f;
+  }
+}
+
+/* A backward takes wide rows in batches; one that adds a residual's gradient takes them one by one. Where a block of 64
+ * rows ends must be the same: adding zeros changes no bit. */
+static void wide_rows(void) {
+  const size_t count = (size_t)WIDE_ROWS * WIDE_COLS;
+  float *x = malloc(count * 4), *dy = malloc(count * 4), *dx[2] = {malloc(count * 4), malloc(count * 4)};
+  float *zeros = calloc(count, 4), dweight[2][WIDE_COLS];
+  const rms_spec spec = {.cols = WIDE_COLS, .eps = 1e-5};
+  if (!T_CHECK(x && dy && dx[0] && dx[1] && zeros)) return;
+  fill_numbers(x, count, 1);
+  fill_numbers(dy, count, 2);
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(INT64_MAX));
+  for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
+    rms_backward_args args = {.outer = WIDE_ROWS, .x = {x, RMS_F32}, .dweight = dweight[one_by_one]};
+    args.dy.data = dy;
+    args.dx.data = dx[one_by_one];
+    if (one_by_one) args.dresidual.data = zeros;
+    args.workspace_bytes = rms_backward_workspace(&spec, &args);
+    args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);
+    T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+    free(args.workspace);
+  }
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(-1));
+  T_EQ_INT(0, memcmp(dweight[0], dweight[1], sizeof dweight[0]));
+  T_EQ_INT(0, memcmp(dx[0], dx[1], count * 4));
+  free(x), free(dy), free(dx[0]), free(dx[1]), free(zeros);
+}
+
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"rows_alone", rows_alone},
-                                 {"short_rows", short_rows},
-                                 {"executors", executors},
-                                 {"openmp", openmp},
-                                 {"row_sums", row_sums}};
+  static const t_case cases[] = {{"rows_alone", rows_alone}, {"short_rows", short_rows}, {"executors", executors},
+                                 {"openmp", openmp},         {"row_sums", row_sums},     {"wide_rows", wide_rows}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
