@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """rmsnorm.torch and rmsnorm.nn: values, gradients, layouts, and everything that torch does to functions."""
-import copy
 import itertools
 import os
 import subprocess
@@ -13,6 +12,12 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import rmsnorm.nn
 import rmsnorm.torch as rt
+from torch_cases import (  # noqa: F401  tests of any device, which run in this file too
+    formula,
+    test_add_norm,
+    test_half_precision_weight_gradient_does_not_lose_rows,
+    test_wide_residual_gradients,
+)
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 ops = torch.ops.rmsnorm
@@ -28,17 +33,6 @@ def test_the_kernels_are_the_ones_meant():
 
 
 # ---- values ----
-
-
-def formula(x, weight=None, eps=1e-6, bias=None, weight_offset=0.0, partial=None, groups=1, outside=False, layer=False):
-    x = x.double()
-    a = x.unflatten(-1, (groups, -1))
-    e = a - a.mean(-1, keepdim=True) if layer else a
-    s = e[..., :partial].square().mean(-1, keepdim=True)
-    h = (e / (s.sqrt() + eps) if outside else e * (s + eps).rsqrt()).reshape(x.shape)
-    if weight is not None:
-        h = h * (weight.double() + weight_offset)
-    return h if bias is None else h + bias.double()
 
 
 def assert_near(y, expected):
@@ -100,16 +94,6 @@ def test_llama_and_torch_orders():
     before, after = rt.rms_norm(x, w, 1e-6, rounding="before_weight"), rt.rms_norm(x, w, 1e-6)
     assert (before != llama).float().mean() < 0.002 and (after != llama).float().mean() > 0.1
     assert (after != F.rms_norm(x, (256,), w, 1e-6)).float().mean() < 0.002
-
-
-def test_add_norm():
-    x, r, w = torch.randn(4, 32).bfloat16(), torch.randn(4, 32), torch.randn(32)
-    y, s = rt.add_rms_norm(x, r.bfloat16(), w, 1e-6)
-    assert torch.equal(s, x + r.bfloat16()) and torch.equal(y, rt.rms_norm(s, w, 1e-6))
-    y, s = rt.add_rms_norm(x, r, w, 1e-6)
-    assert s.dtype == torch.float32 and torch.equal(s, x.float() + r) and y.dtype == torch.bfloat16
-    y, s = rt.add_layer_norm(x, r.bfloat16(), w, None, 1e-6)
-    assert torch.equal(y, rt.layer_norm(s, w, None, 1e-6))
 
 
 # ---- layouts ----
@@ -262,22 +246,6 @@ def test_only_one_result_of_add_norm_is_used():
     y, s = rt.add_rms_norm(x, r, w)
     expected = torch.autograd.grad(rt.rms_norm(s.detach().requires_grad_(), w).sum(), w)[0]
     assert torch.equal(torch.autograd.grad(y.sum(), w)[0], expected)
-
-
-def test_wide_residual_gradients():
-    x = torch.randn(4, 32).bfloat16().requires_grad_()
-    r, w = torch.randn(4, 32, requires_grad=True), torch.randn(32, requires_grad=True)
-    y, s = rt.add_rms_norm(x, r, w, 1e-5)
-    (y.float().square().sum() + s.sin().sum()).backward()
-    assert x.grad.dtype == torch.bfloat16 and r.grad.dtype == torch.float32
-    assert torch.equal(x.grad, r.grad.bfloat16())
-
-
-def test_half_precision_weight_gradient_does_not_lose_rows():
-    x, dy = torch.ones(20000, 8).bfloat16(), torch.ones(20000, 8).bfloat16()
-    w = torch.ones(8).bfloat16().requires_grad_()
-    rt.rms_norm(x, w, 0.0).backward(dy)
-    assert torch.equal(w.grad, torch.full((8,), 20000.0).bfloat16())
 
 
 # ---- the dispatcher, functorch, compilers ----
@@ -462,51 +430,6 @@ def test_threads_do_not_change_bits():
         torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other))
-
-
-# ---- modules ----
-
-
-@pytest.mark.parametrize("shape", [16, (16,), (4, 16), [2, 4, 16]], ids=str)
-@pytest.mark.parametrize("options", [dict(), dict(eps=1e-3), dict(elementwise_affine=False), dict(dtype=torch.float64)], ids=str)
-def test_rms_norm_module(shape, options):
-    ours, theirs = rmsnorm.nn.RMSNorm(shape, **options), torch.nn.RMSNorm(shape, **options)
-    assert repr(ours) == repr(theirs) and list(ours.state_dict()) == list(theirs.state_dict())
-    if ours.weight is not None:
-        torch.nn.init.normal_(ours.weight)
-    theirs.load_state_dict(ours.state_dict())
-    for dtype in (torch.float32, torch.float64) if options.get("dtype") is None else (torch.float64,):
-        x = (torch.randn(3, 2, 4, 16) * 1e-3).to(dtype)
-        torch.testing.assert_close(ours(x), theirs(x), check_dtype=ours.weight is None or ours.weight.dtype == dtype)
-    assert ours(x).shape == x.shape
-    with pytest.raises(RuntimeError):
-        ours(torch.randn(3, 15, dtype=x.dtype))
-
-
-@pytest.mark.parametrize("options", [dict(), dict(bias=False), dict(elementwise_affine=False), dict(eps=1e-3)], ids=str)
-def test_layer_norm_module(options):
-    ours, theirs = rmsnorm.nn.LayerNorm((4, 16), **options), torch.nn.LayerNorm((4, 16), **options)
-    assert repr(ours) == repr(theirs) and list(ours.state_dict()) == list(theirs.state_dict())
-    x = torch.randn(3, 4, 16)
-    torch.testing.assert_close(ours(x), theirs(x))
-
-
-def test_partial_module():
-    module = rmsnorm.nn.PartialRMSNorm(64, p=0.0625, eps=1e-6)
-    x = torch.randn(3, 64)
-    torch.testing.assert_close(module(x).double(), formula(x, None, 1e-6, partial=4), check_dtype=False, atol=1e-5, rtol=1e-5)
-    assert list(module.state_dict()) == ["weight"] and copy.deepcopy(module).p == 0.0625
-    with pytest.raises(ValueError):
-        rmsnorm.nn.PartialRMSNorm(64, p=1.5)
-
-
-def test_parameters_of_another_type():
-    x = torch.randn(3, 16)
-    module = rmsnorm.nn.RMSNorm(16, eps=1e-6, dtype=torch.bfloat16)
-    torch.testing.assert_close(module(x), F.rms_norm(x, (16,), None, 1e-6))
-    module(x).sum().backward()
-    assert module.weight.grad.dtype == torch.bfloat16
-    assert rmsnorm.nn.RMSNorm(16)(x.bfloat16()).dtype == torch.bfloat16
 
 
 # ---- errors and memory ----
