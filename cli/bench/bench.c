@@ -103,7 +103,7 @@ static int bench_list(const bench_options *options, report *r) {
 static int bench_flatness(const bench_options *options, report *r) {
   measure_options how = {.seconds = options->shorter ? 0.05 : 0.25,
                          .rounds = options->rounds == UNSET ? 0 : options->rounds,
-                         .only_essential = 1};
+                         .set = MEASURE_ESSENTIAL};
   for (int i = 0; i < FLAT_LEVEL_COUNT; i++) {
     const flat_level *level = &FLAT_LEVELS[i];
     double cost[FLAT_WIDTH_COUNT], cheapest = 0, dearest = 0;
