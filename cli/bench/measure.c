@@ -9,6 +9,7 @@
 #include "compare.h"
 
 static const double SAMPLE_SECONDS = 100e-6; /* a sample is at least this long: the clock and the warm-up do not show */
+static const double CACHED_BYTES = 64e6;     /* more leaves nothing of a call in the caches that the next could use */
 static const double SETTLE_SECONDS = 100e-6; /* the threads of a pool have gone to sleep */
 enum { SLOW_ROUNDS = 3, LEAST_ROUNDS = 9, MOST_ROUNDS = 201 };
 
@@ -52,7 +53,7 @@ static void change_threads(const bench_engine *e, const bench_case *c) {
 /* One sample of an engine; the one before it was on `threads` threads. */
 static void take_sample(bench_engine *e, const bench_case *c, int threads) {
   if (e->threads != threads) change_threads(e, c);
-  if (e->calls > 1) (void)sample(e, c, 1); /* the caches as this engine leaves them */
+  if (e->calls > 1 || c->bytes <= CACHED_BYTES) (void)sample(e, c, 1); /* the caches as this engine leaves them */
   e->samples[e->sample_count++] = 1e9 * e->scale * sample(e, c, e->calls) / (double)e->calls;
 }
 
