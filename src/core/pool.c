@@ -144,19 +144,14 @@ static bool all_are_done(const seat *caller) {
   return true;
 }
 
-/* At every reading of the clock but the first the core is offered to others: on a busy machine the thread that this one
- * waits for may need it. */
+/* Without offering the core to others meanwhile: another process would keep it for milliseconds. */
 static bool spin(const seat *s, bool (*ready)(const seat *s)) {
   for (int64_t begin = 0;;) {
     for (int i = 0; i < LOOKS; i++, relax())
       if (ready(s)) return true;
     int64_t now = now_ns();
-    if (now - begin <= spin_ns) {
-      sched_yield();
-    } else {
-      if (begin) return false;
-      begin = now;
-    }
+    if (!begin) begin = now;
+    if (now - begin > spin_ns) return false;
   }
 }
 
