@@ -20,6 +20,7 @@
 
 #include <string.h>
 #include "rmsnorm.h"
+#include "rmsnorm_openmp_team.h"
 #if !defined(_WIN32)
 #include <dlfcn.h>
 #endif
@@ -102,21 +103,12 @@ static inline int rms_openmp_loaded_find(rms_openmp_loaded *runtime, const char 
 
 typedef struct rms_openmp_region_ {
   const rms_openmp_loaded *runtime;
-  int64_t tasks;
-  void (*task)(void *arg, int64_t i);
-  void *arg;
+  rms_team_ team;
 } rms_openmp_region_;
 
-/* A thread of the team: the same share of the tasks in every call of the same size, whose data its cache may still
- * hold. Any size of team is right. */
 static inline void rms_openmp_share_(void *data) {
-  const rms_openmp_region_ *r = (const rms_openmp_region_ *)data;
-  const int64_t team = r->runtime->team_threads(), own = r->runtime->thread_number();
-  const int64_t each = r->tasks / team, more = r->tasks % team; /* the first `more` threads have one more */
-  const int64_t first = each * own + (own < more ? own : more), last = first + each + (own < more);
-  int64_t i;
-  for (i = first; i < last; i++)
-    r->task(r->arg, i);
+  rms_openmp_region_ *r = (rms_openmp_region_ *)data;
+  rms_team_run_(&r->team, r->runtime->thread_number(), r->runtime->team_threads());
 }
 
 static inline void rms_openmp_micro_share_(int32_t *thread, int32_t *bound, void *data) {
@@ -129,14 +121,14 @@ static inline void rms_openmp_loaded_run_(void *ctx, int64_t tasks, void (*task)
   const rms_openmp_loaded *r = (const rms_openmp_loaded *)ctx;
   rms_openmp_region_ region;
   int64_t i;
-  region.runtime = r;
-  region.tasks = tasks;
-  region.task = task;
-  region.arg = arg;
   if (r->in_parallel()) {
     for (i = 0; i < tasks; i++)
       task(arg, i);
-  } else if (r->gomp_parallel) {
+    return;
+  }
+  region.runtime = r;
+  rms_team_begin_(&region.team, r->threads > 0 ? r->threads : r->max_threads(), tasks, task, arg);
+  if (r->gomp_parallel) {
     r->gomp_parallel(rms_openmp_share_, &region, r->threads > 0 ? (unsigned)r->threads : 0, 0);
   } else {
     /* Where in the source the region begins, as compilers tell the runtime. */

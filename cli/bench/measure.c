@@ -53,7 +53,7 @@ static void change_threads(const bench_engine *e, const bench_case *c) {
 /* One sample of an engine; the one before it was on `threads` threads. */
 static void take_sample(bench_engine *e, const bench_case *c, int threads) {
   if (e->threads != threads) change_threads(e, c);
-  if (e->calls > 1 || c->bytes <= CACHED_BYTES) (void)sample(e, c, 1); /* the caches as this engine leaves them */
+  if (e->calls > 1 || c->bytes <= CACHED_BYTES) (void)sample(e, c, 2); /* the caches as this engine leaves them */
   e->samples[e->sample_count++] = 1e9 * e->scale * sample(e, c, e->calls) / (double)e->calls;
 }
 

@@ -61,8 +61,6 @@ struct rms_pool {
   int threads;    /* the caller's included                          */
   seat *seats;
   void *memory; /* that the seats lie in */
-  char apart[LINE];
-  _Atomic int sleepers; /* workers that sleep */
 };
 
 /* Whether this thread is in a task of any pool. */
@@ -144,14 +142,17 @@ static bool all_are_done(const seat *caller) {
   return true;
 }
 
-/* Without offering the core to others meanwhile: another process would keep it for milliseconds. */
+/* After a while the core is offered to others. Beside threads that spin, such as OpenMP's between two parallel regions,
+ * a worker that kept it would be interrupted in the middle of a task, and the caller would wait for it for
+ * milliseconds; one that has given way comes late, and the caller takes its tasks. */
 static bool spin(const seat *s, bool (*ready)(const seat *s)) {
   for (int64_t begin = 0;;) {
     for (int i = 0; i < LOOKS; i++, relax())
       if (ready(s)) return true;
     int64_t now = now_ns();
+    if (begin && now - begin > spin_ns) return false;
+    if (begin) sched_yield();
     if (!begin) begin = now;
-    if (now - begin > spin_ns) return false;
   }
 }
 
@@ -160,23 +161,31 @@ static void await(seat *s, bool (*ready)(const seat *s)) {
   if (ready(s) || (pool->spins && spin(s, ready))) return;
   pthread_mutex_lock(&pool->lock);
   atomic_store_explicit(&s->asleep, 1, memory_order_relaxed);
-  atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_relaxed);
   atomic_thread_fence(memory_order_seq_cst);
   while (!ready(s))
     pthread_cond_wait(&s->wake, &pool->lock);
   atomic_store_explicit(&s->asleep, 0, memory_order_relaxed);
-  atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_relaxed);
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* After a change of what the seats from `first` to before `last` wait for. */
+static bool sleeps(const seat *s) {
+  return atomic_load_explicit(&s->asleep, memory_order_relaxed);
+}
+
+/* After a change of what the seats from `first` to before `last` wait for. One who announced that it sleeps has looked
+ * again, and waits for the signal, when it has let go of the lock. */
 static void rouse(rms_pool *pool, int first, int last) {
+  bool locked = false;
   atomic_thread_fence(memory_order_seq_cst);
-  if (atomic_load_explicit(&pool->sleepers, memory_order_relaxed) == 0) return;
-  pthread_mutex_lock(&pool->lock);
-  for (int i = first; i < last; i++)
-    if (atomic_load_explicit(&pool->seats[i].asleep, memory_order_relaxed)) pthread_cond_signal(&pool->seats[i].wake);
-  pthread_mutex_unlock(&pool->lock);
+  for (int i = first; i < last; i++) {
+    if (!sleeps(&pool->seats[i])) continue;
+    if (!locked) {
+      pthread_mutex_lock(&pool->lock);
+      pthread_mutex_unlock(&pool->lock);
+      locked = true;
+    }
+    pthread_cond_signal(&pool->seats[i].wake);
+  }
 }
 
 /* ---- a call ---- */
@@ -226,19 +235,26 @@ static bool take_turn(rms_pool *pool) {
   return true;
 }
 
+static bool any_sleeps(const rms_pool *pool, int seats) {
+  for (int i = 1; i < seats; i++)
+    if (sleeps(&pool->seats[i])) return true;
+  return false;
+}
+
 /* Divides the tasks among the seats; returns how many have any. A seat is opened when all have their tasks, since its
- * thread may take those of others. Where each has one task, only the caller takes those of others: of threads that
- * have not come. */
+ * thread may take those of others. Where each has one task and nobody sleeps only the caller does, for threads that are
+ * late. */
 static int hand_out(rms_pool *pool, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
   const int seats = tasks < pool->threads ? (int)tasks : pool->threads;
   const int64_t each = tasks / seats, more = tasks % seats; /* the first `more` seats have one more */
+  const bool all_share = tasks > seats || any_sleeps(pool, seats);
   for (int i = 0; i < seats; i++) {
     seat *s = &pool->seats[i];
     const int64_t first = each * i + (i < more ? i : more);
     atomic_store_explicit(&s->next, first, memory_order_relaxed);
     s->last = first + each + (i < more);
     s->seats = seats;
-    s->shares = i == 0 || tasks > seats;
+    s->shares = i == 0 || all_share;
     s->task = task;
     s->arg = arg;
   }

@@ -25,11 +25,11 @@ static void run_task(void *arg, int64_t i) {
   run_range(t, first, last < t->count ? last : t->count);
 }
 
-/* How many tasks the work is worth. A task costs a thread about what it takes to move `least` bytes through its
- * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
- * several rounds, so that one that is held up does not hold up the call. */
+/* How many tasks the work is worth. Handing over a task costs less than moving `least` bytes through the caches; beyond
+ * one task for each thread there are whole rounds of them, so that all threads end at the same time, and several
+ * rounds, so that one that is held up does not hold up the call. */
 static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
-  const int64_t least = RMS_SERIAL_BYTES / 2, most = 256, most_rounds = 8;
+  const int64_t least = RMS_SERIAL_BYTES / 8, most = 256, most_rounds = 8;
   const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
   if (worth <= concurrency) return worth > 1 ? worth : 1;
   int64_t rounds = worth / concurrency;
@@ -116,12 +116,12 @@ rms_status rms_stream_threshold_set(int64_t bytes) {
   return RMS_OK;
 }
 
-bool rms_streams(int64_t count, int64_t bytes_each, const rms_executor *executor) {
+bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor) {
   int64_t bytes = count * bytes_each;
   if (bytes <= rms_stream_threshold()) return false;
   int64_t threads = executor ? task_count(executor->concurrency, count, bytes_each) : 1;
   if (executor && threads > executor->concurrency) threads = executor->concurrency;
-  return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed);
+  return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed) / (threads > 1 ? parts : 1);
 }
 
 bool rms_drops_prefetches(void) {

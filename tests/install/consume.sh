@@ -63,7 +63,7 @@ staged) # as the makers of packages do
   [ -f "$work/usr/include/rmsnorm.h" ] || fail "DESTDIR is not respected"
   ;;
 files)
-  for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h; do
+  for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h; do
     cmp "$SOURCE/$file" "$prefix/$file"
   done
   for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do
