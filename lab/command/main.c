@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "command/experiment.h"
 #include "machine.h"
+#include "tape/tape.h"
 #include "theory/theory.h"
 #include "train/stop.h"
 
@@ -111,6 +112,7 @@ int lab_main(int argc, char **argv) {
   memcpy(words, argv, (size_t)argc * sizeof *words);
   int code = options_parse(&options, argc, argv);
   if (code < 0) {
+    blas_match_processor(argc, words);
     int threads = thread_count(&options);
     rms_pool *pool = NULL;
     rms_status status = rms_pool_create(&pool, threads);
@@ -119,7 +121,7 @@ int lab_main(int argc, char **argv) {
     } else {
       machine m;
       machine_read(&m);
-      lab_report_environment(&report, m.cpu, argc, words, threads);
+      lab_report_environment(&report, m.cpu, blas_kernels(), argc, words, threads);
       rms_executor executor = rms_pool_executor(pool);
       lab_context x = {.options = &options, .executor = &executor, .report = &report};
       code = run_and_report(&x, &error);

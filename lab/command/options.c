@@ -88,7 +88,7 @@ static const lab_option table[] = {
     {FLAG("pre", pre_norm, STACKS), "norm before each sub-layer (default but for --full)"},
     {FLAG("post", post_norm, STACKS), "norm after each residual sum (default with --full)"},
     {COUNT("beam", beam, RNNSEARCH | TRANSFORMER), 1, 64, "N", "beam width of translation"},
-    {COUNT("tested", tested, MODELS), 1, 20000, "N", "examples of the test set that are scored"},
+    {COUNT("tested", tested, MODELS), 1, 20000, "N", "examples of the test set that are scored, its last ones"},
     {TEXT("source", source, PAIRS), "FILE", "sentences, one a line (with --target)"},
     {TEXT("target", target, PAIRS), "FILE", "their translations"},
     {TEXT("mo", catalogue, PAIRS), "FILE", "a gettext catalogue instead"},

@@ -266,8 +266,10 @@ static void write_head(lab_out *out, const lab_report *report, const lab_family 
   lab_out_format(out, "<p class='facts'><span>");
   lab_out_html(out, report->cpu);
   lab_out_format(
-      out, "</span><span>%d thread%s</span><span>rmsnorm %s, %s</span><span>%s</span></p>\n<p class='facts'><code>",
-      report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->date);
+      out,
+      "</span><span>%d thread%s</span><span>rmsnorm %s, %s</span><span>OpenBLAS, %s</span><span>%s</span></p>\n"
+      "<p class='facts'><code>",
+      report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->blas, report->date);
   lab_out_html(out, report->command);
   lab_out_format(out, "</code></p>\n");
   if (report->note[0]) {

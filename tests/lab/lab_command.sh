@@ -119,6 +119,19 @@ for file in report.html report.json curves.csv; do
 done
 grep -q "report: $folder/all/report.html" "$folder/stdout" || fail "lab all: the report's path is not printed"
 
+# ---- the kernels of OpenBLAS ----
+# OpenBLAS takes kernels for SSE3 on processors that its release does not know; the command asks for better ones, unless the
+# user has chosen.
+kernels() { sed -n 's/.*"openblas_kernels": "\(.*\)".*/\1/p' "$1/report.json"; }
+[ -n "$(kernels "$folder/all")" ] || fail "the report does not name OpenBLAS's kernels"
+if grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo; then
+  [ "$(kernels "$folder/all")" != Prescott ] || fail "products run without AVX2"
+  # shellcheck disable=SC2086
+  OPENBLAS_CORETYPE=Prescott "$command" lab $lm --runs 1 --steps 1 --out "$folder/prescott" >"$folder/stdout" 2>&1 ||
+    fail "OPENBLAS_CORETYPE=Prescott: $(cat "$folder/stdout")"
+  [ "$(kernels "$folder/prescott")" = Prescott ] || fail "OPENBLAS_CORETYPE is overruled: $(kernels "$folder/prescott")"
+fi
+
 # ---- an earlier report is never lost ----
 refused_again() {
   # shellcheck disable=SC2086
