@@ -173,20 +173,27 @@ static notes forward_of(int64_t rows, int64_t cols, int concurrency) {
   return n;
 }
 
+/* Also compares the sums over rows with those of one thread. */
 static notes backward_of(int64_t rows, int64_t cols, int concurrency) {
-  static float in[1 << 20], out[1 << 20], dweight[4096];
+  static float in[1 << 20], out[1 << 20], dweight[4096], alone[4096];
   static _Alignas(64) char workspace[4 << 20];
   notes n = {0};
   const rms_executor executor = {&n, concurrency, run_and_note};
   const rms_spec spec = {.cols = cols, .eps = 1e-5};
-  const rms_backward_args args = {.outer = rows,
-                                  .x = {in, RMS_F32},
-                                  .dy = {.data = in},
-                                  .dx = {.data = out},
-                                  .dweight = dweight,
-                                  .workspace = workspace,
-                                  .workspace_bytes = sizeof workspace};
+  rms_backward_args args = {.outer = rows,
+                            .x = {in, RMS_F32},
+                            .dy = {.data = in},
+                            .dx = {.data = out},
+                            .dweight = dweight,
+                            .workspace = workspace,
+                            .workspace_bytes = sizeof workspace};
+  for (int64_t i = 0; i < rows * cols; i++)
+    in[i] = (float)(i % 31) - 15;
+  memset(dweight, 0, sizeof dweight);
   T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, &executor));
+  args.dweight = alone;
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  T_EQ_BYTES(alone, dweight, (size_t)cols * sizeof *alone);
   return n;
 }
 
