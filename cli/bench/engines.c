@@ -65,11 +65,18 @@ static void add_copies(bench_result *r, const bench_case *c) {
   }
 }
 
+static void add_saved(bench_result *r, const bench_case *c, const char *isa) {
+  bench_engine *e = add_library(r, c, ROLE_SAVED, "saving statistics", isa, &c->spec);
+  e->forward.rstd = c->saved;
+  if (c->spec.kind == RMS_KIND_LAYER) e->forward.mean = c->saved + verify_statistic_count(&c->base.problem);
+}
+
 static void add_rivals(bench_result *r, const bench_case *c, const char *active) {
   if (!c->base.problem.isa[0])
     for (int i = rms_isa_count() - 1; i >= 0; i--)
       if (rms_isa_usable(rms_isa_name(i)) && strcmp(rms_isa_name(i), active) != 0)
         add_library(r, c, ROLE_OTHER, rms_isa_name(i), rms_isa_name(i), &c->spec);
+  if (c->saved) add_saved(r, c, active);
   add_variant(r, c, ROLE_RMS, "as RMSNorm", active);
   add_variant(r, c, ROLE_PARTIAL, "as pRMSNorm 1/16", active);
   add_variant(r, c, ROLE_LAYER, "as LayerNorm", active);

@@ -19,6 +19,7 @@ typedef enum engine_role {
   ROLE_PARTIAL,
   ROLE_LAYER,
   ROLE_QUARTER, /* pRMSNorm with p = 1/4                                 */
+  ROLE_SAVED,   /* the problem with its statistics saved                 */
   ROLE_PLAIN,   /* the problem with plain and with non-temporal stores   */
   ROLE_STREAM
 } engine_role;
