@@ -202,9 +202,10 @@ static void tasks_follow_the_work(void) {
   T_EQ_INT(0, forward_of(4, 4096, 16).runs); /* 128 KB: the calling thread alone */
   T_EQ_INT(8, forward_of(8, 4096, 16).tasks[0]);
   T_EQ_INT(16, forward_of(16, 4096, 16).tasks[0]); /* a row is worth a thread */
-  T_EQ_INT(16, forward_of(16, 4096, 2).tasks[0]);
-  T_EQ_INT(8 * 16, forward_of(256, 4096, 16).tasks[0]); /* whole rounds */
-  T_EQ_INT(0, backward_of(16, 4096, 16).runs);          /* one chunk of rows */
+  T_EQ_INT(4, forward_of(16, 4096, 2).tasks[0]);   /* whole rounds of larger tasks */
+  T_EQ_INT(16, forward_of(512, 768, 16).tasks[0]); /* one round */
+  T_EQ_INT(4 * 16, forward_of(256, 4096, 16).tasks[0]);
+  T_EQ_INT(0, backward_of(16, 4096, 16).runs); /* one chunk of rows */
 }
 
 /* The second run adds the chunks. It has no more tasks than the first, whose threads are still awake. */
