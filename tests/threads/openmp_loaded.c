@@ -186,7 +186,7 @@ static void real_llvm(void) {
 
 #if defined(__SANITIZE_ADDRESS__)
 /* LLVM's runtime never frees what it has for its threads. */
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
   return "leak:libomp";
 }
