@@ -104,7 +104,7 @@ static const lab_option table[] = {
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
 static const char examples[] =
-    "  rmsnorm lab                                    three models, four norms, two seeds: seven minutes on two cores\n"
+    "  rmsnorm lab                                    three models, four norms, two seeds: five minutes on two cores\n"
     "  rmsnorm lab transformer --runs 5               mean and spread over five seeds\n"
     "  rmsnorm lab lm --text book.txt --norms layer,rms\n"
     "  rmsnorm lab invariance                         the paper's table of invariances, found by experiment\n";
