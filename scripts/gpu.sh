@@ -17,7 +17,7 @@ failed=0
 
 if has build; then
   generator=(); command -v ninja >/dev/null && generator=(-G Ninja)
-  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_VARIANTS=OFF \
+  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
   start=$SECONDS
   cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared -j "$(nproc)" >"$log/build.txt" 2>&1 ||
