@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cluster.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/stop.h"
@@ -33,14 +34,25 @@ static int check_family(const lab_context *x, lab_family family, lab_error *erro
   return count < 0 ? -1 : 0;
 }
 
-int experiment_prepare(lab_context *x, lab_error *error) {
+static int prepare_own(lab_context *x, lab_error *error) {
   const lab_options *o = x->options;
   for (int i = 0; i < o->family_count; i++) {
     lab_family family = o->families[i];
     dataset *data = &x->data[family];
     if (dataset_load(data, family, o, error) < 0 || check_family(x, family, error) < 0) return -1;
   }
-  return o->checkpoints != NULL ? lab_make_folder(o->checkpoints, error) : 0;
+  return o->checkpoints != NULL && cluster_rank() == 0 ? lab_make_folder(o->checkpoints, error) : 0;
+}
+
+int experiment_prepare(lab_context *x, lab_error *error) {
+  const lab_options *o = x->options;
+  if (cluster_agree(prepare_own(x, error), error) < 0) return -1;
+  for (int i = 0; i < o->family_count; i++)
+    if (!cluster_same(dataset_hash(&x->data[o->families[i]]))) {
+      lab_fail(error, "%s: the processes do not have the same data", family_name(o->families[i]));
+      return cluster_agree(cluster_rank() == 0 ? -1 : 0, error); /* one message is enough */
+    }
+  return 0;
 }
 
 void experiment_announce(const lab_context *x) {
@@ -161,17 +173,30 @@ static int checkpoint_path(const family_run *s, int index, char *path, size_t si
   return length > 0 && length < (int)size ? 0 : lab_fail(s->error, "--checkpoints: path too long");
 }
 
-static int write_checkpoint(void *arg, int index) {
-  family_run *s = arg;
+/* Process 0 has the files. */
+static int write_own_checkpoint(family_run *s, int index) {
   char path[1024];
+  if (cluster_rank() > 0) return 0;
   if (checkpoint_path(s, index, path, sizeof path) < 0) return -1;
   return checkpoint_write(s->trainers[index], path, s->error);
 }
 
-static int resume(family_run *s, int index) {
+static int write_checkpoint(void *arg, int index) {
+  family_run *s = arg;
+  return cluster_agree(write_own_checkpoint(s, index), s->error);
+}
+
+static int read_own_checkpoint(family_run *s, int index) {
   char path[1024];
+  if (cluster_rank() > 0) return 0;
   if (checkpoint_path(s, index, path, sizeof path) < 0) return -1;
   return access(path, F_OK) == 0 ? checkpoint_read(s->trainers[index], path, s->error) : 0;
+}
+
+static int resume(family_run *s, int index) {
+  if (cluster_agree(read_own_checkpoint(s, index), s->error) < 0) return -1;
+  checkpoint_share(s->trainers[index]);
+  return 0;
 }
 
 static int make_trainers(family_run *s, uint64_t seed) {

@@ -263,13 +263,16 @@ static void write_head(lab_out *out, const lab_report *report, const lab_family 
     lab_out_format(out, "The theory of the RMSNorm paper, measured on this machine.");
   lab_out_format(out, "</p>\n");
   write_verdict(out, families, family_count);
+  char processes[48] = "";
+  if (report->processes > 1) snprintf(processes, sizeof processes, "%d processes of ", report->processes);
   lab_out_format(out, "<p class='facts'><span>");
   lab_out_html(out, report->cpu);
   lab_out_format(
       out,
-      "</span><span>%d thread%s</span><span>rmsnorm %s, %s</span><span>OpenBLAS, %s</span><span>%s</span></p>\n"
+      "</span><span>%s%d thread%s</span><span>rmsnorm %s, %s</span><span>OpenBLAS, %s</span><span>%s</span></p>\n"
       "<p class='facts'><code>",
-      report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->blas, report->date);
+      processes, report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->blas,
+      report->date);
   lab_out_html(out, report->command);
   lab_out_format(out, "</code></p>\n");
   if (report->note[0]) {

@@ -57,7 +57,7 @@ static int64_t block_length(const params *p, int64_t block) {
 static void reduce_task(void *arg, int64_t block) {
   params *p = ((update *)arg)->p;
   real *sum = p->grads + block * BLOCK;
-  for (int shard = 1; shard < p->shards; shard++)
+  for (int shard = 1; shard < p->own; shard++)
     add_into(sum, sum + shard * p->size, block_length(p, block));
 }
 
@@ -71,7 +71,7 @@ static void update_task(void *arg, int64_t block) {
   params *p = u->p;
   int64_t at = block * BLOCK, n = block_length(p, block);
   update_block(p->value + at, p->m + at, p->v + at, p->grads + at, n, u);
-  for (int shard = 0; shard < p->shards; shard++)
+  for (int shard = 0; shard < p->own; shard++)
     memset(p->grads + shard * p->size + at, 0, (size_t)n * sizeof(real));
 }
 
@@ -90,7 +90,8 @@ static void update_running(params *p) {
 double adam_step(params *p, const adam_config *config, int64_t step, const rms_executor *executor) {
   int64_t blocks = (p->size + BLOCK - 1) / BLOCK;
   update u = {.p = p, .squares = lab_alloc((size_t)blocks, sizeof(double))};
-  run_tasks(executor, blocks, reduce_task, &u);
+  if (!p->added_up) run_tasks(executor, blocks, reduce_task, &u);
+  p->added_up = 0;
   update_running(p);
   run_tasks(executor, blocks, squares_task, &u);
   double sum = 0;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cluster.h"
 #include "train/safetensors.h"
 
 #ifdef LAB_DOUBLE
@@ -133,4 +134,19 @@ int checkpoint_read(trainer *t, const char *path, lab_error *error) {
   }
   safetensors_free(&file);
   return result;
+}
+
+void checkpoint_share(trainer *t) {
+  int64_t step = t->step;
+  cluster_share(&step, sizeof step);
+  if (cluster_size() == 1 || step == 0) return;
+  block blocks[BLOCKS];
+  list_blocks(&t->m->params, blocks);
+  for (int b = 0; b < BLOCKS; b++)
+    cluster_share(blocks[b].data, (size_t)t->m->params.size * sizeof(real));
+  lab_point *curve = lab_alloc((size_t)step, sizeof *curve);
+  if (cluster_rank() == 0) memcpy(curve, t->curve, (size_t)step * sizeof *curve);
+  cluster_share(curve, (size_t)step * sizeof *curve);
+  if (cluster_rank() > 0) trainer_restore(t, step, curve);
+  free(curve);
 }
