@@ -206,6 +206,12 @@ int dataset_check(const dataset *d, lab_family family, const model_config *confi
   const model_sizes *s = &config->sizes;
   if (config->norm.kind == NORM_BATCH && family != FAMILY_CONVPOOL)
     return lab_fail(error, "--norms: batch is for convpool only, not for %s", family_name(family));
+  if (config->norm.kind == NORM_PRMS_LOCAL && family == FAMILY_CONVPOOL)
+    return lab_fail(error, "--norms: prms-local is not for convpool, whose rows are pixels");
+  if (config->norm.kind == NORM_PRMS_LOCAL &&
+      (s->width % config->norm.ranks != 0 || s->embed % config->norm.ranks != 0))
+    return lab_fail(error, "--ranks: %d does not divide the widths %lld and %lld", config->norm.ranks,
+                    (long long)s->width, (long long)(s->embed > 0 ? s->embed : s->width));
   if ((family == FAMILY_TRANSFORMER || family == FAMILY_LM) && s->width % s->heads != 0)
     return lab_fail(error, "--heads: %lld does not divide the width %lld", (long long)s->heads, (long long)s->width);
   if (s->batch < config->shards)

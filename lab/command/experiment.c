@@ -131,6 +131,9 @@ static void describe(const trainer *t, char *text, size_t size) {
     snprintf(text + used, size - used, ", dropout %g, noise %g, eps %g, %s, pRMSNorm of the %s elements", z->dropout,
              z->noise, t->m->config.norm.eps, z->pre_norm ? "norm first" : "norm last",
              t->m->config.norm.spread ? "spread" : "first");
+  used = strlen(text);
+  if (t->m->config.norm.kind == NORM_PRMS_LOCAL)
+    snprintf(text + used, size - used, " on each of %d ranks", t->m->config.norm.ranks);
 }
 
 static void add_run(const family_run *s, int index, double seconds_per_step, const model_score *score, int timing) {
@@ -140,7 +143,7 @@ static void add_run(const family_run *s, int index, double seconds_per_step, con
   lab_run run = lab_run_start(family_name(s->family), norm_name(c->norm.kind),
                               c->norm.engine == ENGINE_TEXTBOOK ? "textbook" : "library");
   step_shares shares = trainer_shares(t);
-  if (c->norm.kind == NORM_PRMS) run.p = c->norm.p;
+  if (c->norm.kind == NORM_PRMS || c->norm.kind == NORM_PRMS_LOCAL) run.p = c->norm.p;
   run.seed = c->seed;
   run.timing = timing;
   snprintf(run.metric, sizeof run.metric, "%s", t->m->kind->metric);
@@ -265,7 +268,8 @@ static int time_steps(lab_context *x, lab_family family, lab_error *error) {
     for (int engine = ENGINE_LIBRARY; engine <= ENGINE_TEXTBOOK; engine++) {
       model_config config;
       train_config train;
-      int one_way = norms[i] == NORM_NONE || norms[i] == NORM_BATCH; /* the same on both engines */
+      /* the same on both engines, or on one alone */
+      int one_way = norms[i] == NORM_NONE || norms[i] == NORM_BATCH || norms[i] == NORM_PRMS_LOCAL;
       if (one_way && engine == ENGINE_TEXTBOOK) continue;
       settings_of_family(o, family, &config, &train);
       config.norm.kind = norms[i];

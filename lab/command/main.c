@@ -59,6 +59,8 @@ static int run_task(lab_context *x, lab_error *error) {
     return psweep_run(x, error);
   case TASK_INIT:
     return init_run(x, error);
+  case TASK_SCALING:
+    return scaling_run(x, error);
   case TASK_TRAIN:
   case TASKS:
     break;
@@ -167,6 +169,7 @@ int lab_main(int argc, char **argv) {
   memcpy(words, argv, (size_t)argc * sizeof *words);
   int first = cluster_expected_rank() == 0;
   int code = first ? options_parse(&options, argc, argv) : parse_quietly(&options, argc, argv);
+  if (code >= 0 && !first) code = CLI_OK; /* mpirun ends the others when one fails: process 0, once it has said why */
   if (code < 0) {
     blas_match_processor(argc, words); /* may start the program again, so before it joins a cluster */
     code = join_cluster(&options);

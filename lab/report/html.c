@@ -145,7 +145,7 @@ static void write_section_table(lab_out *out, const lab_section *section) {
 
 /* A norm has the same colour everywhere; other series take turns. */
 static const char *series_style(const char *name, int64_t index) {
-  static const char *const norms[] = {"n-none", "n-layer", "n-rms", "n-prms", "n-l2", "n-batch"};
+  static const char *const norms[] = {"n-none", "n-layer", "n-rms", "n-prms", "n-l2", "n-batch", "n-prms-local"};
   static const char *const others[] = {"s-0", "s-1", "s-2", "s-3", "s-4", "s-5"};
   for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
     char title[64];

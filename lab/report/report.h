@@ -29,7 +29,7 @@ typedef struct lab_point {
  * sets them so. */
 typedef struct lab_run {
   char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
-  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */
+  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch", "prms-local" */
   char engine[16]; /* "library", "textbook" */
   double p;        /* pRMSNorm's share; LAB_NONE for the others */
   uint64_t seed;

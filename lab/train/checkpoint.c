@@ -45,6 +45,8 @@ static void settings_of(const trainer *t, char *text, size_t size) {
            c->seed, c->shards, c->centre, z->width, z->embed, z->hidden, z->layers, z->heads, z->length, z->batch,
            z->dropout, z->noise, z->smoothing, z->pre_norm, g->steps, g->rate, g->warmup, g->decay, g->beta1, g->beta2,
            g->clip, t->data);
+  size_t used = strlen(text);
+  if (c->norm.kind == NORM_PRMS_LOCAL) snprintf(text + used, size - used, " ranks=%d", c->norm.ranks);
 }
 
 int checkpoint_write(const trainer *t, const char *path, lab_error *error) {

@@ -18,7 +18,7 @@ fail() {
   failed=1
 }
 
-common="--synthetic --batch 9 --tested 4 --runs 1 --timing 0 --shards 3"
+common="--synthetic --batch 9 --tested 4 --shards 3"
 pairs="--pairs 300 --merges 50"
 transformer="transformer $common $pairs --width 16 --hidden 16 --layers 1 --heads 2 --beam 2"
 convpool="convpool $common --embed 4"
@@ -28,14 +28,14 @@ train() {
   processes=$1
   to=$folder/$2
   shift 2
-  timeout 120 "$mpirun" -n "$processes" "$command" lab "$@" --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
+  timeout 120 "$mpirun" -n "$processes" "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
 }
 
 # alone FOLDER ARGUMENT...: the same without MPI
 alone() {
   to=$folder/$1
   shift
-  timeout 120 "$command" lab "$@" --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
+  timeout 120 "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
 }
 
 same() { python3 "$here/same_training.py" "$folder/$1" "$folder/$2" || fail "$1 and $2 are not the same"; }
@@ -54,12 +54,20 @@ for model in transformer convpool; do
   done
 done
 
+# ---- the time of a step on some of the processes ----
+# shellcheck disable=SC2086
+timeout 120 "$mpirun" -n 3 "$command" lab scaling $convpool --steps 3 --out "$folder/scaling" >"$folder/scaling.out" 2>&1 ||
+  fail "scaling: $(cat "$folder/scaling.out")"
+for processes in 1 2 3; do
+  grep -q "^$processes measured" "$folder/scaling.out" || fail "scaling on $processes: $(cat "$folder/scaling.out")"
+done
+
 # ---- stopped, resumed on another number of processes ----
 # begin SETTINGS...: a long job in the background; waits for its first checkpoint
 begin() {
   to=$folder/$1
   shift
-  "$mpirun" -n 3 "$command" lab "$@" --every 1 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err" &
+  "$mpirun" -n 3 "$command" lab "$@" --runs 1 --timing 0 --every 1 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err" &
   job=$!
   for _ in $(seq 600); do
     if ls "$to"/*.safetensors >"$folder/list" 2>&1; then return; fi
@@ -133,7 +141,7 @@ refused "unknown option" 1 "$command" lab --nosuch
   refused "the processes do not have the same data" 1 \
     sh -c 'exec "$0" "$@" --pairs $((200 + ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}))' "$command" lab transformer $common --merges 50
   refused "process 2: $folder/2.txt: No such file" 1 \
-    sh -c 'exec "$0" "$@" --text "'"$folder"'/${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}.txt"' "$command" lab lm --runs 1 --shards 3
+    sh -c 'exec "$0" "$@" --text "'"$folder"'/${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}.txt"' "$command" lab lm --shards 3
 }
 [ $failed -eq 0 ] && echo "all well"
 exit $failed
