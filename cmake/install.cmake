@@ -21,7 +21,7 @@ if(TARGET rmsnorm_cuda_shared)
   set_target_properties(rmsnorm_cuda_static PROPERTIES EXPORT_NAME cuda_static)
   set_target_properties(rmsnorm_cuda_shared PROPERTIES EXPORT_NAME cuda_shared)
   install(TARGETS rmsnorm_cuda_static rmsnorm_cuda_shared EXPORT rmsnormCudaTargets)
-  install(FILES include/rmsnorm_cuda.h TYPE INCLUDE)
+  install(FILES include/rmsnorm_cuda.h include/rmsnorm_nccl.h TYPE INCLUDE)
   install(EXPORT rmsnormCudaTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
 endif()
 

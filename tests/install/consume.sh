@@ -195,6 +195,7 @@ openmp)
   ;;
 cuda-files)
   cmp "$SOURCE/include/rmsnorm_cuda.h" "$prefix/include/rmsnorm_cuda.h"
+  cmp "$SOURCE/include/rmsnorm_nccl.h" "$prefix/include/rmsnorm_nccl.h"
   for file in librmsnorm_cuda.a librmsnorm_cuda.so librmsnorm_cuda.so.0.2 pkgconfig/rmsnorm_cuda.pc; do
     [ -e "$lib/$file" ] || fail "$file is not installed"
   done
