@@ -119,7 +119,7 @@ mpi) # the examples that need MPI, with the line at their top
   for example in "$SOURCE"/examples/*_mpi.c; do
     OMPI_CC=$CC mpicc $CFLAGS "$example" $flags -o "$work/consumer" || fail "$example does not link"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$lib \
-      timeout 60 mpirun --oversubscribe -n 2 "$work/consumer" >"$work/log" || fail "$example exits with $?"
+      timeout 60 mpirun --oversubscribe -n 2 "$work/consumer" 3 >"$work/log" || fail "$example exits with $?"
   done
   ;;
 pkgconfig-static)
