@@ -4,6 +4,7 @@
  * more machines. What a machine does of a step: its part of the shards, the exchange of gradients, and Adam on all
  * parameters.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/cluster.h"
@@ -29,6 +30,13 @@ static const struct network {
 
 static const int machines[] = {8, 32, 128};
 
+/* The first step, which takes the memory, does not count. */
+static void warm_up(trainer *t) {
+  trainer_step(t);
+  t->seconds[0] = (double)NAN;
+  t->exchange_seconds = t->optimiser_seconds = 0;
+}
+
 /* A step on the first `processes` processes; the others wait. Returns what contest_run does. */
 static int measure(lab_context *x, lab_family family, scale_point *point, scale_facts *facts) {
   const int taken = cluster_rank() < point->processes;
@@ -38,19 +46,23 @@ static int measure(lab_context *x, lab_family family, scale_point *point, scale_
     model_config config;
     train_config train;
     char title[64];
-    settings_of_family(x->options, family, &config, &train);
+    lab_options whole = *x->options; /* --steps are those that are measured */
+    whole.steps = UNSET;
+    settings_of_family(&whole, family, &config, &train);
     config.norm.kind = NORM_RMS;
     config.seed = settings_seed(x->options);
     facts->steps = train.steps;
-    train.steps = x->options->steps != UNSET ? x->options->steps : x->options->full ? 2 : 20;
+    const int64_t steps = x->options->steps != UNSET ? x->options->steps : x->options->full ? 2 : 20;
+    train.steps = steps + 1;
     trainer *t = make_trainer(x, family, &config, &train);
+    warm_up(t);
     const char *label = "rms";
     contest c = {.trainers = &t, .labels = &label, .count = 1};
     snprintf(title, sizeof title, "%s on %d of the processes", family_name(family), point->processes);
     result = contest_run(&c, title, x->options->quiet, 0, NULL, NULL);
     trainers_seconds_per_step(&t, 1, &point->step);
-    point->exchange = t->exchange_seconds / (double)(t->step > 0 ? t->step : 1);
-    point->optimiser = t->optimiser_seconds / (double)(t->step > 0 ? t->step : 1);
+    point->exchange = t->exchange_seconds / (double)steps;
+    point->optimiser = t->optimiser_seconds / (double)steps;
     facts->gradient_bytes = t->m->params.size * (int64_t)sizeof(real);
     facts->batch = config.sizes.batch;
     trainer_free(t);
@@ -83,6 +95,15 @@ static void add_figures(lab_section *section, const char *who, const char *how, 
   add_row(section, row);
 }
 
+/* A shard is at least one example. Said once. */
+static void add_refusal(lab_section *section, int count, int64_t batch, int first) {
+  char who[32], why[32];
+  snprintf(who, sizeof who, "%d: too many", count);
+  snprintf(why, sizeof why, "batch of %lld", (long long)batch);
+  const char *row[COLUMNS] = {who, why, "-", "-", "-", "-"};
+  if (first) add_row(section, row);
+}
+
 static void report_points(lab_context *x, lab_family family, const scale_point *points, int count,
                           const scale_facts *facts) {
   static const char *const head[COLUMNS] = {"processes",    "network",  "ms a step",
@@ -104,7 +125,10 @@ static void report_points(lab_context *x, lab_family family, const scale_point *
   }
   for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
-      if (machines[i] > facts->batch) continue; /* more machines than examples in a batch */
+      if (machines[i] > facts->batch) {
+        add_refusal(section, machines[i], facts->batch, n == 0);
+        continue;
+      }
       const double exchange = exchange_seconds(&networks[n], machines[i], bytes);
       snprintf(who, sizeof who, "%d estimated", machines[i]);
       add_figures(section, who, networks[n].name, parted / machines[i] + points[0].optimiser + exchange, exchange,
