@@ -42,6 +42,9 @@ int cluster_rank(void) {
 int cluster_size(void) {
   return 1;
 }
+double cluster_seconds(void) {
+  return 0;
+}
 void cluster_use(int count) {
   (void)count;
 }
@@ -71,7 +74,8 @@ void cluster_swap(const cluster_block *sent, int64_t sends, const cluster_block 
 static struct {
   int joined, rank, size;
   MPI_Comm comm;
-} cluster = {0, 0, 1, MPI_COMM_NULL};
+  double seconds;
+} cluster = {0, 0, 1, MPI_COMM_NULL, 0};
 
 static void take(MPI_Comm comm) {
   cluster.comm = comm;
@@ -100,6 +104,10 @@ int cluster_rank(void) {
 
 int cluster_size(void) {
   return cluster.size;
+}
+
+double cluster_seconds(void) {
+  return cluster.seconds;
 }
 
 void cluster_use(int count) {
@@ -144,6 +152,7 @@ void cluster_share(void *data, size_t bytes) {
 
 void cluster_collect(void *data, int64_t count, size_t unit) {
   if (cluster.size == 1) return;
+  const double start = MPI_Wtime();
   int *counts = lab_alloc((size_t)cluster.size, sizeof *counts),
       *starts = lab_alloc((size_t)cluster.size, sizeof *starts);
   for (int i = 0; i < cluster.size; i++) {
@@ -155,10 +164,12 @@ void cluster_collect(void *data, int64_t count, size_t unit) {
   MPI_Type_free(&type);
   free(counts);
   free(starts);
+  cluster.seconds += MPI_Wtime() - start;
 }
 
 void cluster_swap(const cluster_block *sent, int64_t sends, const cluster_block *received, int64_t receives,
                   size_t unit) {
+  const double start = MPI_Wtime();
   MPI_Request *requests = lab_alloc((size_t)(sends + receives), sizeof *requests);
   MPI_Datatype type = unit_type(unit);
   int used = 0;
@@ -169,6 +180,7 @@ void cluster_swap(const cluster_block *sent, int64_t sends, const cluster_block 
   MPI_Waitall(used, requests, MPI_STATUSES_IGNORE);
   MPI_Type_free(&type);
   free(requests);
+  cluster.seconds += MPI_Wtime() - start;
 }
 
 #endif

@@ -34,6 +34,9 @@ int cluster_most(int value);                  /* together: the greatest of all v
 int cluster_same(uint64_t value);             /* together: 1 if all processes have the same value      */
 void cluster_share(void *data, size_t bytes); /* together: everybody gets process 0's bytes */
 
+/* Seconds that this process has spent in cluster_collect and cluster_swap. */
+double cluster_seconds(void);
+
 /* Part `rank` of something that is cut evenly among the processes: [start(rank), start(rank + 1)). */
 int64_t cluster_start_of(int64_t count, int rank);
 /* Together: every process has filled in its part of `count` units; afterwards all have all. */

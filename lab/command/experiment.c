@@ -186,6 +186,7 @@ static int write_own_checkpoint(family_run *s, int index) {
 
 static int write_checkpoint(void *arg, int index) {
   family_run *s = arg;
+  params_collect_moments(&s->trainers[index]->m->params);
   return cluster_agree(write_own_checkpoint(s, index), s->error);
 }
 

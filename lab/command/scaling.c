@@ -15,6 +15,7 @@ enum { MOST_POINTS = 16, COLUMNS = 6 };
 /* What the estimate needs to know of the training. */
 typedef struct scale_facts {
   int64_t steps, batch, gradient_bytes;
+  int shards;
 } scale_facts;
 
 typedef struct scale_point {
@@ -65,13 +66,14 @@ static int measure(lab_context *x, lab_family family, scale_point *point, scale_
     point->optimiser = t->optimiser_seconds / (double)steps;
     facts->gradient_bytes = t->m->params.size * (int64_t)sizeof(real);
     facts->batch = config.sizes.batch;
+    facts->shards = config.shards;
     trainer_free(t);
   }
   cluster_use(0);
   return cluster_most(result);
 }
 
-/* Each machine sends a part of its gradient to every other and gets the sums of all parts back: 2 (n - 1) messages one
+/* Each machine sends a part of its gradient to every other and gets all updated parts back: 2 (n - 1) messages one
  * after the other, and 2 (n - 1)/n of the gradient in each direction. */
 static double exchange_seconds(const struct network *network, int count, double gradient_bytes) {
   return 2.0 * (count - 1) * network->latency + 2 * gradient_bytes * (count - 1) / count / network->bandwidth;
@@ -112,12 +114,16 @@ static void report_points(lab_context *x, lab_family family, const scale_point *
   const double alone = points[0].step, parted = alone - points[0].optimiser;
   char title[96], who[32];
   snprintf(title, sizeof title, "Scaling (%s, one norm, %.1f MB of gradients)", family_name(family), bytes / 1e6);
-  lab_section *section = lab_report_add_section(
-      x->report, "scaling", title,
-      "Measured on processes of this job; estimated for machines of this speed with one shard of a batch each: the "
-      "work "
-      "on examples divides by their number, Adam does not, and the exchange takes 2(n-1) messages and 2(n-1)/n of the "
-      "gradient over the network, at the latency and bandwidth that are named. Hours are those of the whole training.");
+  lab_section *section = lab_report_add_section(x->report, "scaling", title,
+                                                "Measured on processes of this job; estimated for machines of this "
+                                                "speed with one shard of a batch each: the work "
+                                                "on examples divides by their number. The sums over the shards and "
+                                                "Adam divide by it too, but by no more than the "
+                                                "shards of this run, since each machine adds up as many shards as "
+                                                "there are. The exchange takes 2(n-1) messages and "
+                                                "2(n-1)/n of the gradient over the network, at the latency and "
+                                                "bandwidth that are named. Hours are those of the whole "
+                                                "training.");
   add_row(section, head);
   for (int i = 0; i < count; i++) {
     snprintf(who, sizeof who, "%d measured", points[i].processes);
@@ -129,10 +135,10 @@ static void report_points(lab_context *x, lab_family family, const scale_point *
         add_refusal(section, machines[i], facts->batch, n == 0);
         continue;
       }
+      const double sums = points[0].optimiser / (machines[i] < facts->shards ? machines[i] : facts->shards);
       const double exchange = exchange_seconds(&networks[n], machines[i], bytes);
       snprintf(who, sizeof who, "%d estimated", machines[i]);
-      add_figures(section, who, networks[n].name, parted / machines[i] + points[0].optimiser + exchange, exchange,
-                  alone, steps);
+      add_figures(section, who, networks[n].name, parted / machines[i] + sums + exchange, exchange, alone, steps);
     }
 }
 

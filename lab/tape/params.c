@@ -55,12 +55,21 @@ void params_allocate(params *p, int shards, uint64_t seed, double centre) {
   p->shards = shards;
   p->first = (int)cluster_start_of(shards, cluster_rank());
   p->own = (int)cluster_start_of(shards, cluster_rank() + 1) - p->first;
-  p->value = zeros(p->size);
-  p->m = zeros(p->size);
-  p->v = zeros(p->size);
+  p->blocks = (p->size + PARAM_BLOCK - 1) / PARAM_BLOCK;
+  p->part = cluster_start_of(p->blocks, cluster_rank()) * PARAM_BLOCK;
+  p->end = cluster_start_of(p->blocks, cluster_rank() + 1) * PARAM_BLOCK;
+  if (p->end > p->size) p->end = p->size;
+  p->value = zeros(p->blocks * PARAM_BLOCK);
+  p->m = zeros(p->blocks * PARAM_BLOCK);
+  p->v = zeros(p->blocks * PARAM_BLOCK);
   p->grads = zeros(p->size * p->own);
   for (int64_t i = 0; i < p->count; i++)
     initialise(p, &p->items[i], seed, centre);
+}
+
+void params_collect_moments(params *p) {
+  cluster_collect(p->m, p->blocks, PARAM_BLOCK * sizeof(real));
+  cluster_collect(p->v, p->blocks, PARAM_BLOCK * sizeof(real));
 }
 
 void params_free(params *p) {

@@ -7,14 +7,16 @@
 #include "base/cluster.h"
 #include "tape/ops.h"
 
-enum { UNIT = 16 }; /* elements that stay together; the parameters are a multiple of it */
+enum { UNIT = 16 }; /* elements that messages are counted in; the parameters are a multiple of it */
 
 static int64_t part_start(const params *p, int rank) {
-  return cluster_start_of(p->size / UNIT, rank) * UNIT;
+  int64_t start = cluster_start_of(p->blocks, rank) * PARAM_BLOCK;
+  return start < p->size ? start : p->size;
 }
 
-/* This process's part of its own shards to every other process; theirs into `parts`, one row per shard. */
-static void swap_parts(params *p, real *parts, int64_t first, int64_t length) {
+/* Every other process gets its part of this one's shards; theirs of this process's part go into `parts`, a row per
+ * shard. */
+static void swap_parts(params *p, real *parts, int64_t length) {
   const int size = cluster_size(), rank = cluster_rank();
   cluster_block *sent = lab_alloc((size_t)size * (size_t)p->own, sizeof *sent);
   cluster_block *received = lab_alloc((size_t)p->shards, sizeof *received);
@@ -26,7 +28,7 @@ static void swap_parts(params *p, real *parts, int64_t first, int64_t length) {
     for (int64_t shard = cluster_start_of(p->shards, other); shard < cluster_start_of(p->shards, other + 1); shard++) {
       real *to = parts + shard * length;
       if (other == rank)
-        memcpy(to, p->grads + (shard - p->first) * p->size + first, (size_t)length * sizeof *to);
+        memcpy(to, p->grads + (shard - p->first) * p->size + p->part, (size_t)length * sizeof *to);
       else
         received[receives++] = (cluster_block){to, length / UNIT, other};
     }
@@ -38,13 +40,12 @@ static void swap_parts(params *p, real *parts, int64_t first, int64_t length) {
 
 void gradients_add_up(params *p) {
   if (cluster_size() == 1) return;
-  const int64_t first = part_start(p, cluster_rank()), length = part_start(p, cluster_rank() + 1) - first;
+  const int64_t length = p->end > p->part ? p->end - p->part : 0;
   real *parts = lab_alloc((size_t)(p->shards * length), sizeof *parts);
-  swap_parts(p, parts, first, length);
+  swap_parts(p, parts, length);
   for (int shard = 1; shard < p->shards; shard++)
     add_to(parts, parts + shard * length, length);
-  memcpy(p->grads + first, parts, (size_t)length * sizeof *parts);
+  if (length > 0) memcpy(p->grads + p->part, parts, (size_t)length * sizeof *parts);
   free(parts);
-  cluster_collect(p->grads, p->size / UNIT, UNIT * sizeof(real));
   p->added_up = 1;
 }

@@ -7,9 +7,9 @@
 
 #include "tape/params.h"
 
-/* Adds the gradients of all shards in the order of the shards, whatever process has them: the sum has the same bits on
- * any number of processes. Each process adds up its part of the parameters, then all get all parts. With one process it
- * leaves the work to adam_step. */
+/* Together (base/cluster.h): adds the gradients of all shards in the order of the shards, whatever process has them, so
+ * that the sum has the same bits on any number of processes. Each process gets the sum of the part of the parameters
+ * that it updates. With one process it leaves the work to adam_step. */
 void gradients_add_up(params *p);
 
 #endif

@@ -106,12 +106,12 @@ static void record(trainer *t, double loss, double seconds, double before) {
 /* Adds up the gradients and updates the parameters; returns the gradient's norm. */
 static double update(trainer *t) {
   adam_config adam = {rate_at(&t->config, t->step), t->config.beta1, t->config.beta2, 1e-8, t->config.clip};
-  double start = lab_seconds();
+  double start = lab_seconds(), exchanged = cluster_seconds();
   gradients_add_up(&t->m->params);
-  double middle = lab_seconds();
   double norm = adam_step(&t->m->params, &adam, t->step, t->executor);
-  t->exchange_seconds += middle - start;
-  t->optimiser_seconds += lab_seconds() - middle;
+  exchanged = cluster_seconds() - exchanged;
+  t->exchange_seconds += exchanged;
+  t->optimiser_seconds += lab_seconds() - start - exchanged;
   return norm;
 }
 

@@ -32,7 +32,7 @@ typedef struct trainer {
   tape_times *times; /* of each step since this process started; summed over shards, total includes the optimiser */
   int64_t times_capacity;
   int64_t activation_bytes;                   /* most of any step, over all shards */
-  double exchange_seconds, optimiser_seconds; /* of all steps: adding up over the processes, and Adam */
+  double exchange_seconds, optimiser_seconds; /* of all steps: messages between processes; sums and Adam */
 } trainer;
 
 trainer *trainer_create(model *m, const train_config *config, const rms_executor *executor);
