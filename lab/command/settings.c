@@ -106,6 +106,7 @@ void settings_of_family(const lab_options *o, lab_family family, model_config *c
   config->shards = settings_shards(o);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;
   config->norm.p = chosen_real(o->p, default_share(family, o->full));
+  config->norm.ranks = (int)chosen(o->ranks, 4);
   config->norm.eps = chosen_real(o->eps, 1e-5);
   config->norm.spread = o->subset != NULL && strcmp(o->subset, "spread") == 0;
   *train = d->train;
