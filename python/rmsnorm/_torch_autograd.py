@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import torch
 
-from ._options import BEFORE_WEIGHT, EPS_OUTSIDE, LAYER
+from . import _torch_ops  # noqa: F401, defines the operators
+from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_OUTSIDE, LAYER
 from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
-from ._torch_ops import DEFAULTS
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
 _add_norm_stats = torch.ops.rmsnorm._add_norm_stats.default

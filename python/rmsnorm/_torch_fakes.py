@@ -33,6 +33,10 @@ def _fake_norm(x, weight, bias, *options):
     return torch.empty_like(x)
 
 
+def _fake_weighted_norm(x, weight, eps):
+    return _fake_norm(x, weight, None)
+
+
 def _fake_norm_stats(x, weight, bias, *options):
     return _fake_norm(x, weight, bias, *options), empty_stats(x, *options[3:5])
 
@@ -93,6 +97,7 @@ def _fake_split_backward_apply(dy, x, stats, sums, weight, wanted, *options):
 
 FAKES = {
     "_norm": _fake_norm,
+    "_weighted_norm": _fake_weighted_norm,
     "_norm_stats": _fake_norm_stats,
     "_add_norm": _fake_add_norm,
     "_add_norm_stats": _fake_add_norm_stats,

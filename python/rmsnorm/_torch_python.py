@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from . import _core
+from ._options import DEFAULTS
 from ._torch_fakes import WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
 from ._torch_fakes import empty_numbers, empty_stats, fake_add_norm_backward, fake_norm_backward
 
@@ -48,6 +49,10 @@ def _python_norm(x, weight, bias, *options):
     y = torch.empty_like(x)
     _python_forward(x, None, weight, bias, y, None, None, options)
     return y
+
+
+def _python_weighted_norm(x, weight, eps):
+    return _python_norm(x, weight, None, eps, *DEFAULTS)
 
 
 def _python_norm_stats(x, weight, bias, *options):
@@ -134,6 +139,7 @@ def _python_split_backward_apply(dy, x, stats, sums, weight, wanted, *options):
 
 PYTHON_KERNELS = {
     "_norm": _python_norm,
+    "_weighted_norm": _python_weighted_norm,
     "_norm_stats": _python_norm_stats,
     "_add_norm": _python_add_norm,
     "_add_norm_stats": _python_add_norm_stats,

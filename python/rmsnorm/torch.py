@@ -26,7 +26,9 @@ from ._torch_ops import CUDA_KERNELS, KERNELS
 __all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
 
 _norm_operator = torch.ops.rmsnorm._norm.default
-_norm_builtin = _norm_operator._op  # what the operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo
+# What an operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo.
+_norm_builtin = _norm_operator._op
+_weighted_norm_builtin = torch.ops.rmsnorm._weighted_norm.default._op
 _add_norm_operator = torch.ops.rmsnorm._add_norm.default
 _is_grad_enabled = torch.is_grad_enabled
 _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
@@ -38,6 +40,13 @@ _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda
 def _another(tensor: torch.Tensor) -> torch.Tensor:
     """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
     return tensor.view_as(tensor)
+
+
+def _plain_norm(x, weight, bias, eps):
+    """With as few arguments as will do: each costs 0.1 microseconds."""
+    if bias is None and weight is not None:
+        return _weighted_norm_builtin(x, weight, eps)
+    return _norm_builtin(x, weight, bias, eps)
 
 
 def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, indices=None):
@@ -62,7 +71,7 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, i
     if _is_dynamo_compiling():
         return _norm_operator(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
     if mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None:
-        return _norm_builtin(x, weight, bias, eps)  # the schema's defaults: each argument costs 0.1 microseconds
+        return _plain_norm(x, weight, bias, eps)
     return _norm_builtin(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
 
 
@@ -139,7 +148,7 @@ def rms_norm(
     whole = partial is None and indices is None
     if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
         if _forward_ad._current_level < 0 and _dtensor is None and not _is_dynamo_compiling():
-            return _norm_builtin(x, weight, bias, eps)  # what _run would come to, 0.2 microseconds sooner
+            return _plain_norm(x, weight, bias, eps)  # what _run would come to, 0.2 microseconds sooner
     elements = None
     if not whole:
         partial, elements = _statistic_of(x, partial, indices, groups)

@@ -112,6 +112,18 @@ template <bool DEVICE> void norm(word *stack, uint64_t, uint64_t) {
   stack[0] = f.y.give();
 }
 
+/* norm with a weight and the defaults of everything else but eps: fewer arguments, less time in torch's dispatcher. */
+template <bool DEVICE> void weighted_norm(word *stack, uint64_t, uint64_t) {
+  forward<DEVICE> f;
+  f.x.take(stack[0]);
+  f.weight.take(stack[1]);
+  f.x.read("x", &f.at);
+  f.weight.read("weight", &f.at);
+  f.call.spec.eps = as_double(stack[2]);
+  f.run(false);
+  stack[0] = f.y.give();
+}
+
 template <bool DEVICE> void norm_stats(word *stack, uint64_t, uint64_t) {
   forward<DEVICE> f;
   f.x.take(stack[0]);
@@ -228,6 +240,7 @@ registration registered[2];
 
 template <bool DEVICE> const char *register_kernels(const char *key) {
   static const named_kernel kernels[] = {{"_norm", norm<DEVICE>},
+                                         {"_weighted_norm", weighted_norm<DEVICE>},
                                          {"_norm_stats", norm_stats<DEVICE>},
                                          {"_add_norm", add_norm<DEVICE>},
                                          {"_add_norm_stats", add_norm_stats<DEVICE>},

@@ -62,7 +62,7 @@ void finish(rms_status status) {
 
 /* ---- options ---- */
 
-static double as_double(word w) {
+double as_double(word w) {
   double d;
   std::memcpy(&d, &w, sizeof d);
   return d;

@@ -27,6 +27,7 @@ void finish(rms_status status);
 enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
 enum { SPEC_WORDS = 5 };
 
+double as_double(word w);
 void read_options(rms_spec *spec, index_list *indices, const word *stack, place *at);
 
 /* ---- results ---- */
