@@ -37,6 +37,8 @@ def group_of(process_group) -> tuple[str, int]:
     group = dist.group.WORLD if process_group is None else process_group
     if group is None:
         raise RuntimeError("rmsnorm: there is no process group: call torch.distributed.init_process_group first")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError("process_group must be a ProcessGroup of which this process is a member")
     return group.group_name, group.size()
 
 

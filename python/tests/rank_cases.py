@@ -178,6 +178,14 @@ def modules(rank, size):
             assert "expected" in str(error)
         else:
             raise AssertionError("a wrong shape was taken")
+    others = [dist.new_group([r]) for r in range(size)][rank - 1]
+    for wrong in (others, "world", 3):
+        try:
+            rmsnorm.nn.ShardedRMSNorm(16, process_group=wrong)
+        except TypeError as error:
+            assert "process_group" in str(error)
+        else:
+            raise AssertionError(wrong)
     assert "process_group=default" in repr(rmsnorm.nn.ShardedRMSNorm(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         data = torch.randn(2, 32).bfloat16()
@@ -222,11 +230,14 @@ def olmo2(rank, size):
     torch.testing.assert_close(dw, expected[2][mine])
 
 
-def compiled(rank, size, backend="inductor"):
+def compiled(rank, size):
     cuts = list(splits(size))[-1]
+    everyone = dist.new_group(list(range(size)))
+    by_name = torch.compile(lambda x: sharded.rms_norm(x, process_group=everyone), fullgraph=True, backend="aot_eager")
+    assert torch.equal(by_name(torch.ones(2, 3)), sharded.rms_norm(torch.ones(2, 3)))
     for layer, module in ((False, rmsnorm.nn.ShardedRMSNorm), (True, rmsnorm.nn.ShardedLayerNorm)):
         module = module(cuts[rank + 1] - cuts[rank], eps=1e-5)
-        function = torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
+        function = torch.compile(module, fullgraph=True, dynamic=True)
         for rows in (3, 6):
             x = torch.randn(rows, 2, COLS)
             mine = own(x, cuts).requires_grad_()
