@@ -79,6 +79,7 @@ def _register_backward(op, rows, weight, wants):
 
 
 _register_forward(ops._norm.default, 1, 1, False)
+_register_forward(ops._weighted_norm.default, 1, 1, False)
 _register_forward(ops._norm_stats.default, 1, 1, True)
 _register_forward(ops._add_norm.default, 2, 2, False)
 _register_forward(ops._add_norm_stats.default, 2, 2, True)
