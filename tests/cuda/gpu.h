@@ -18,6 +18,7 @@ extern "C" {
 enum Extent { SMALL, QUICK, FULL };
 
 void expect(bool ok, const std::string &what);
+bool is_mine();                                 /* the next group of checks belongs to this program's share of them */
 void must(cudaError_t error, const char *what); /* or the program ends */
 
 /* Against the oracle. */
