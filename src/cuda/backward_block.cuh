@@ -107,7 +107,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   static constexpr bool h_again = FORM != Form::COMMON, u_again = h_again || DBIAS; /* computed twice */
   /* Where dx goes is worked out before the wait for the row, where there are registers for it: what comes after the
    * sums is what every row waits for. */
-  static constexpr bool aims_early = CLUSTER || FORM != Form::COMMON || !DBIAS;
+  static constexpr bool aims_early = FORM != Form::SHIFTED && (CLUSTER || FORM != Form::COMMON || !DBIAS);
   const BackwardJob &p;
   const Block &block;
   typename Block::Sums &sums;
@@ -222,8 +222,9 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   }
 };
 
-/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once: here it
- * does not know that they do. */
+/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once; and
+ * addresses that are the same for all it works out on the uniform data path, whose every step takes several times as
+ * long as that of a thread. With this it does not know that they are. */
 __device__ __forceinline__ unsigned always_zero() {
   unsigned thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -235,7 +236,7 @@ template <bool LAYER, Form FORM> struct Saved {
   float r, mean;
 
   __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
-    const int64_t index = index_of_row<FORM>(p, row, slice) + always_zero();
+    const int64_t index = index_of_row<FORM>(p, row, slice);
     r = p.rstd[index];
     if (LAYER) mean = is_layer<LAYER, FORM>(p) ? p.mean[index] : 0.0f;
   }
@@ -276,7 +277,8 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
   const bool saved = has_saved<FORM>(p), layer = is_layer<LAYER, FORM>(p);
   const bool adds_late = Row::adds_late && p.added.data, late = adds_late || (!LAYER && p.late);
   Saved<LAYER, FORM> next = {0, 0};
-  if (saved && rounds > 0) next.load(p, block.mine, block.slice);
+  int64_t number = block.mine + always_zero(); /* of the team's row */
+  if (saved && rounds > 0) next.load(p, number, block.slice);
   ColumnSums<NV, V> dweight, dbias;
   dweight.clear();
   if (DBIAS) dbias.clear();
@@ -288,14 +290,15 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     Statistic<float> st = {0, next.mean, 0, next.r, 1};
-    if (saved && round + 1 < rounds) next.load(p, block.mine + (int64_t)(round + 1) * block.stride, block.slice);
+    if (saved && round + 1 < rounds) next.load(p, number + block.stride, block.slice);
     RowTargets to;
-    if (Row::aims_early) to = targets_of<FORM>(p, block.place(p, round));
+    auto place = [&] { return place_in_slice<FORM>(p, number, block.slice); };
+    if (Row::aims_early) to = targets_of<FORM>(p, place());
     block.wait(shared, stage, turn);
     Row row = {p, block, sums, block.gain(shared)};
     const char *from = block.ring(shared) + stage * stage_bytes;
     if constexpr (FORM == Form::SHIFTED)
-      row.take_shifted(from, block.place(p, round));
+      row.take_shifted(from, place());
     else
       row.take(from);
     if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
@@ -309,7 +312,7 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);
       if (adds_late) row.take_added(from);
-      if (!Row::aims_early) to = targets_of<FORM>(p, block.place(p, round));
+      if (!Row::aims_early) to = targets_of<FORM>(p, place());
       row.finish(to, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
     } else if (block.t == 0) { /* it comes after the others */
       block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
@@ -319,6 +322,7 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
       if (adds_late) team_sync(block.which, block.team); /* all have read what is added */
       block.fill(p, shared, round + stages, stage, round + stages < rounds);
     }
+    number += block.stride;
     if (++stage == stages) stage = 0, turn ^= 1;
     if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) flush(round >= FLAT);
   }

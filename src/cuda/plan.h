@@ -141,7 +141,7 @@ __host__ __device__ constexpr bool has_options(Form form) {
 __host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
                                                         bool early_starts) {
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
-  if (form == Form::SHIFTED && !layer && !cluster) return 576;
+  if (form == Form::SHIFTED && !layer && !cluster && early_starts) return 576;
   const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
   return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 }
