@@ -209,7 +209,7 @@ struct Team {
       __syncwarp();
   }
   /* Vectors of a thread side by side: f64 has few elements in one, and registers for more. */
-  template <class R> static constexpr int at_once = sizeof(R) == 8 ? 4 : 1;
+  template <class R> static constexpr int at_once = sizeof(R) == 8 ? 2 : 1;
   template <class Op, class R, class F> __device__ __forceinline__ R sum(int64_t vectors, F of_vector) const {
     if (lanes < 32) return butterfly<Op>(lane < vectors ? of_vector((int64_t)lane) : (R)0, lanes / 2, 1);
     constexpr int chunks = at_once < R >> 2 ? at_once<R> : 2;
