@@ -251,7 +251,8 @@ constexpr bool has_early_starts = true;
 #endif
 
 template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
-__global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, has_early_starts), 1)
+__global__ void
+__launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_same_v<T, __half>, has_early_starts), 1)
     backward_block_kernel(const __grid_constant__ BackwardJob p) {
   using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
   constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;

@@ -124,7 +124,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
           p.vectors,
           p.rows,
           p.slices,
-          p.added.data != nullptr};
+          p.added.data != nullptr,
+          lay.dtype == RMS_F16};
   c->plan = plan_backward(device, c->q);
   return c->plan.role != Role::GENERAL;
 }

@@ -319,7 +319,7 @@ __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &tea
   /* by way of shared memory, where dy was */
   const bool through = !ALIGNED && cells && !(g.job.dresidual_out.data && lay.residual_is_f32);
   if (active)
-    team.template each<Team::at_once<R>>(segment.vectors, [&](int64_t v) {
+    team.each(segment.vectors, [&](int64_t v) {
       R dy[V], h[V], out[V];
       segment.load_dy(v, dy);
       segment.load_x(v, h);

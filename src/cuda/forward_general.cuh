@@ -157,7 +157,7 @@ __device__ __forceinline__ void write_y(const GeneralForward &g, const ForwardSe
                        lay.weight_is_f32};
   const bool through = !ALIGNED && segment.row.cells && !segment.sum_is_f32();
   if (active)
-    segment.team.template each<Team::at_once<R>>(segment.vectors, [&](int64_t v) {
+    segment.team.each(segment.vectors, [&](int64_t v) {
       R h[V], f[V], b[V];
       segment.load_x(v, h);
 #pragma unroll

@@ -208,15 +208,12 @@ struct Team {
     else
       __syncwarp();
   }
-  /* Vectors of a thread side by side: f64 has few elements in one, and registers for more. */
-  template <class R> static constexpr int at_once = sizeof(R) == 8 ? 2 : 1;
   template <class Op, class R, class F> __device__ __forceinline__ R sum(int64_t vectors, F of_vector) const {
     if (lanes < 32) return butterfly<Op>(lane < vectors ? of_vector((int64_t)lane) : (R)0, lanes / 2, 1);
-    constexpr int chunks = at_once < R >> 2 ? at_once<R> : 2;
     R total = 0;
     for (int64_t panel = 0; panel * 1024 < vectors; panel++) {
       R slot = 0;
-#pragma unroll chunks
+#pragma unroll 2
       for (int c = warp; c < 32; c += warps) {
         const int64_t v = panel * 1024 + c * 32 + lane;
         R chunk = v < vectors ? of_vector(v) : (R)0;
@@ -235,8 +232,7 @@ struct Team {
     return total;
   }
   /* f(v) for each vector of this thread. */
-  template <int AT_ONCE = 1, class F> __device__ __forceinline__ void each(int64_t vectors, F f) const {
-#pragma unroll AT_ONCE
+  template <class F> __device__ __forceinline__ void each(int64_t vectors, F f) const {
     for (int64_t v = thread(); v < vectors; v += threads())
       f(v);
   }

@@ -88,7 +88,7 @@ static void plan_teams(const Device &device, const BackwardQuestion &q, Backward
   case Role::BLOCK:
     plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters);
+    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, q.f16, device.clusters);
     if (plan->team <= BACKWARD_TEAM / 2 && plan->threads > BACKWARD_TEAM) plan->threads = BACKWARD_TEAM;
     plan->threads -= plan->threads % plan->team;
     break;

@@ -138,10 +138,10 @@ __host__ __device__ constexpr bool has_options(Form form) {
 
 /* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 112, 128 and
  * more where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
-__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
+__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form, bool f16,
                                                         bool early_starts) {
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
-  if (form == Form::SHIFTED && !layer && !cluster && early_starts) return 576;
+  if (form == Form::SHIFTED && !layer && !cluster && !f16 && early_starts) return 576;
   const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
   return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 }
@@ -155,6 +155,7 @@ struct BackwardQuestion {
   int64_t rows; /* of a slice              */
   int64_t slices;
   bool added; /* something is added to dx */
+  bool f16;   /* the data type, whose conversions take more registers */
 };
 
 struct BackwardPlan {

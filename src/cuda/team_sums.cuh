@@ -21,7 +21,11 @@ __device__ __forceinline__ void team_sync(int which, int threads) {
 
 /* The same, and whether any thread says yes. */
 __device__ __forceinline__ bool team_any(int which, int threads, bool yes) {
-  if (threads == 32) return __any_sync(whole_warp, yes) != 0;
+  if (threads == 32) {
+    const bool any_lane = __any_sync(whole_warp, yes) != 0;
+    __syncwarp(); /* what the lanes wrote before can be read: a vote alone does not say so */
+    return any_lane;
+  }
   unsigned any;
   asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 q, %3, 0;\n bar.red.or.pred p, %1, %2, q;\n selp.u32 %0, 1, 0, p;\n}"
                : "=r"(any)

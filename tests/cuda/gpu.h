@@ -50,6 +50,7 @@ struct Memory {
   }
   char *copy(const std::vector<char> &host, size_t offset = 0) {
     char *p = bytes(host.size() + offset) + offset;
+    must(cudaMemset(p - offset, 0xff, offset), "memset"); /* 16 aligned bytes are read whole */
     must(cudaMemcpy(p, host.data(), host.size(), cudaMemcpyHostToDevice), "copy");
     return p;
   }

@@ -67,6 +67,7 @@ void test_widths(const verify_backend *backend, Extent extent) {
     for (int64_t width : widths)
       for (const char *problem : problems) {
         char text[256];
+        if (strstr(problem, "groups=8") && width % 8 != 0) continue;
         if (width > 300000 && (problem != problems[0] && problem != problems[2])) continue;
         if (extent != FULL && (width > 132000 || (strcmp(type, "bf16") != 0 && width % 100 != 20))) continue;
         snprintf(text, sizeof text, problem, type, std::to_string(width).c_str());
