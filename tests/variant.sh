@@ -29,7 +29,7 @@ need() {
 configure_and_build() {
   targets=$1
   shift
-  cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
+  cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     -DRMSNORM_NO_OPENMP=ON "$@" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
   # shellcheck disable=SC2086 # a list
   cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
