@@ -66,7 +66,7 @@ asan)
   ;;
 tsan)
   flags="-fsanitize=thread -O1 $less_inlining"
-  configure_and_build "threads threads_pool unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
+  configure_and_build "threads threads_pool threads_openmp_loaded unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
   run_tests -L threads
   ;;
 clang)

@@ -106,7 +106,7 @@ static const lab_option table[] = {
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
 static const char examples[] =
-    "  rmsnorm lab                                    three models, four norms, two seeds: seven minutes on two cores\n"
+    "  rmsnorm lab                                    three models, four norms, two seeds: five minutes on two cores\n"
     "  rmsnorm lab transformer --runs 5               mean and spread over five seeds\n"
     "  rmsnorm lab lm --text book.txt --norms layer,rms\n"
     "  mpirun -n 2 rmsnorm lab scaling lm             the time of a step on one process and on two\n"

@@ -63,7 +63,8 @@ staged) # as the makers of packages do
   [ -f "$work/usr/include/rmsnorm.h" ] || fail "DESTDIR is not respected"
   ;;
 files)
-  for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_mpi.h; do
+  for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h \
+    include/rmsnorm_mpi.h; do
     cmp "$SOURCE/$file" "$prefix/$file"
   done
   for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do
@@ -185,10 +186,10 @@ cxx)
   ;;
 openmp)
   if ! echo '#include <omp.h>' | $CC -fopenmp -fsyntax-only -x c - 2>/dev/null; then skip "$CC has no OpenMP"; fi
-  compile -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm
+  compile -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm -ldl
   run "$lib"
   $CXX $CFLAGS -std=c++11 $warnings -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -x c++ "$here/consumer.c" -x none \
-    -o "$work/consumer" -L"$lib" -lrmsnorm
+    -o "$work/consumer" -L"$lib" -lrmsnorm -ldl
   run "$lib"
   if compile -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm 2>"$work/log"; then fail "compiled without -fopenmp"; fi
   grep -q 'error.*compile with -fopenmp' "$work/log" || fail "no helpful message without -fopenmp"
