@@ -251,6 +251,7 @@ static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_back
  * For RMS, reduce by adding the structs field by field (MPI_SUM, ncclSum on doubles). For LayerNorm, gather the shards'
  * arrays and fold them in rank order with rms_stats_merge (which serves RMS as well). Backward:
  *   rms_backward_stats(local, reduced stats) -> add field by field -> rms_backward_apply(local, reduced, reduced sums)
+ * rmsnorm_mpi.h and rmsnorm_nccl.h do this with MPI and NCCL; docs/distributed.md says which form to use when.
  * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the range
  * guard of the unsplit call: squares must stay inside the range of a double.
  *

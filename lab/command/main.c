@@ -131,8 +131,10 @@ static int parse_quietly(lab_options *options, int argc, char **argv) {
 }
 
 static int join_cluster(lab_options *o) {
-  if (cluster_start() < 0)
+  if (cluster_start() < 0) {
+    if (cluster_expected_rank() > 0) return CLI_BAD;
     return cli_error(NULL, "started as several processes, but built without MPI (RMSNORM_MPI=on)");
+  }
   if (cluster_rank() > 0) o->quiet = 1;
   if (o->family_count == 0 || settings_shards(o) >= cluster_size()) return CLI_OK;
   if (cluster_rank() > 0) return CLI_BAD;

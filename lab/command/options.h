@@ -20,7 +20,15 @@ typedef enum lab_family {
 const char *family_name(lab_family family);
 
 /* The task that the command line asks for. */
-typedef enum lab_task { TASK_TRAIN = 0, TASK_INVARIANCE, TASK_RATE, TASK_PSWEEP, TASK_INIT, TASK_SCALING, TASKS } lab_task;
+typedef enum lab_task {
+  TASK_TRAIN = 0,
+  TASK_INVARIANCE,
+  TASK_RATE,
+  TASK_PSWEEP,
+  TASK_INIT,
+  TASK_SCALING,
+  TASKS
+} lab_task;
 
 /* Counts that the command line leaves open are UNSET, reals NAN, strings NULL; they follow from the
  * family's settings. */

@@ -79,7 +79,7 @@ typedef struct lab_section {
 typedef struct lab_report {
   char cpu[128], date[32], command[512], version[32], isa[16], blas[32];
   int threads;
-  int processes; /* that trained together; 0 or 1: this one alone */
+  int processes;  /* that trained together; 0 or 1: this one alone */
   char note[256]; /* shown at the top: "stopped by Ctrl-C after 3 of 12 runs" */
   lab_run *runs;
   int64_t run_count, run_capacity;

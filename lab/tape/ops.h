@@ -53,7 +53,16 @@ tensor *op_unit_abs(tape *t, tensor *x);
 
 /* ---- Normalization (tape/norm.c, tape/norm_textbook.c, tape/channel_norm.c) ---- */
 
-typedef enum norm_kind { NORM_NONE = 0, NORM_LAYER, NORM_RMS, NORM_PRMS, NORM_L2, NORM_BATCH, NORM_PRMS_LOCAL, NORM_KINDS } norm_kind;
+typedef enum norm_kind {
+  NORM_NONE = 0,
+  NORM_LAYER,
+  NORM_RMS,
+  NORM_PRMS,
+  NORM_L2,
+  NORM_BATCH,
+  NORM_PRMS_LOCAL,
+  NORM_KINDS
+} norm_kind;
 typedef enum norm_engine { ENGINE_LIBRARY = 0, ENGINE_TEXTBOOK = 1 } norm_engine;
 
 typedef struct norm_config {
