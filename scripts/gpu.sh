@@ -18,10 +18,10 @@ failed=0
 
 if has build; then
   generator=(); command -v ninja >/dev/null && generator=(-G Ninja)
-  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_VARIANTS=OFF \
+  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
   start=$SECONDS
-  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared -j "$(nproc)" >"$log/build.txt" 2>&1 ||
+  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared cuda_nccl -j "$(nproc)" >"$log/build.txt" 2>&1 ||
     { tail -60 "$log/build.txt"; exit 1; }
   echo "built in $((SECONDS - start)) s"
 fi
@@ -33,7 +33,7 @@ fi
 if has check; then
   start=$SECONDS
   {
-    for test in old_code shared; do
+    for test in old_code shared nccl; do
       "$(dirname "$gpu_test")/cuda_$test" || failed=1
     done
     jobs=()

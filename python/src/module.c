@@ -6,7 +6,6 @@
 #include "rows.h"
 #include "threads.h"
 #include "torch_kernels.h"
-#include <dlfcn.h>
 #include <string.h>
 
 /* ---- errors ---- */
@@ -379,13 +378,7 @@ static PyObject *core_set_openmp(PyObject *self, PyObject *args) {
   const char *path;
   (void)self;
   if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
-  void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-  void *entry = library ? dlsym(library, "GOMP_parallel") : NULL;
-  if (entry)
-    pn_openmp_set((pn_gomp_parallel)(uintptr_t)entry);
-  else if (library)
-    dlclose(library);
-  return PyBool_FromLong(entry != NULL);
+  return PyBool_FromLong(pn_openmp_use(path));
 }
 
 static PyObject *core_register_torch(PyObject *self, PyObject *args) {

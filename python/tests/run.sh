@@ -4,8 +4,10 @@
 # Builds the wheel, by way of the source distribution, or runs a suite of the Python package in a virtual environment of its
 # own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# The suite asan is the suite torch with an extension that the sanitizers watch. The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
-# for the suite numpy, and from 3.11 on for the others, which need packages that 3.10 no longer gets.
+# The suites asan, transformers and cuda use the environment of the suite torch. asan is that suite with an extension that the
+# sanitizers watch; cuda needs an NVIDIA GPU and nvcc.
+# PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on for the suite numpy, and from 3.11 on for
+# the others, which need packages that 3.10 no longer gets.
 set -eu
 
 what=$1 source=$2 work=$3
@@ -84,13 +86,15 @@ if [ "$suite" = cuda ]; then
     echo "skipped: needs an NVIDIA GPU"
     exit 77
   fi
-  requirements=torch
   make_wheel "$work/venv-build" cuda "$source/python/cuda" --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=native
 fi
 if [ "$suite" = asan ]; then
-  requirements=torch folder=asan
+  folder=asan
   make_wheel "$work/venv-build" asan "$work/sdist" --config-settings=cmake.define.RMSNORM_PYTHON_SANITIZE=ON
 fi
+case $suite in
+  asan | transformers | cuda) requirements=torch ;;
+esac
 venv=$work/venv-$requirements
 make_venv "$venv" "$tests/requirements-$requirements.txt"
 if [ "$suite" = jax ]; then

@@ -29,7 +29,7 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 }
 
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
-  if (!rms_streams(segments, traffic, executor)) return;
+  if (!rms_streams(segments, traffic, 1, executor)) return;
   job->fetch_ahead = true;
   job->large_batches = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
