@@ -7,6 +7,7 @@
 set -uo pipefail
 [ $# = 3 ] || { echo "usage: $0 SOURCE BUILD WORK" >&2; exit 2; }
 source=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
+[ -e "$build/build.ninja" ] || { echo "$build is no Ninja build" >&2; exit 2; }
 mkdir -p "$3"
 work=$(cd "$3" && pwd)
 
