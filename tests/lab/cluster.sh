@@ -28,14 +28,14 @@ train() {
   processes=$1
   to=$folder/$2
   shift 2
-  timeout 120 "$mpirun" -n "$processes" "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
+  timeout 300 "$mpirun" -n "$processes" "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
 }
 
 # alone FOLDER ARGUMENT...: the same without MPI
 alone() {
   to=$folder/$1
   shift
-  timeout 120 "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
+  timeout 300 "$command" lab "$@" --runs 1 --timing 0 --checkpoints "$to" --out "$to/report" >"$to.out" 2>"$to.err"
 }
 
 same() { python3 "$here/same_training.py" "$folder/$1" "$folder/$2" || fail "$1 and $2 are not the same"; }
@@ -56,7 +56,7 @@ done
 
 # ---- the time of a step on some of the processes ----
 # shellcheck disable=SC2086
-timeout 120 "$mpirun" -n 3 "$command" lab scaling $convpool --steps 3 --out "$folder/scaling" >"$folder/scaling.out" 2>&1 ||
+timeout 300 "$mpirun" -n 3 "$command" lab scaling $convpool --steps 3 --out "$folder/scaling" >"$folder/scaling.out" 2>&1 ||
   fail "scaling: $(cat "$folder/scaling.out")"
 for processes in 1 2 3; do
   grep -q "^$processes measured" "$folder/scaling.out" || fail "scaling on $processes: $(cat "$folder/scaling.out")"
@@ -94,7 +94,7 @@ ended() {
 # child_of PID: the last child process
 child_of() { cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$1" '$4 == parent { child = $1 } END { print child }'; }
 
-long="$transformer --norms rms --steps 700"
+long="$transformer --norms rms --steps 400"
 # shellcheck disable=SC2086
 {
   begin stopped $long
