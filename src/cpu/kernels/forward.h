@@ -58,7 +58,7 @@ static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) 
          job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-static void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
+KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
@@ -78,7 +78,7 @@ static void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   if (job->stream_y || job->stream_residual) vec_stream_fence();
 }
 
-static void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last) {
+KERNEL void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last) {
   rms_cursor at = rms_cursor_at(&job->lay, first);
   for (int64_t i = first; i < last; i++, rms_cursor_next(&at, &job->lay)) {
     K(segment) s;

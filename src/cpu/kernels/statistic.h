@@ -58,14 +58,34 @@ INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_
   return acc;
 }
 
-/* The same for a last quad of `left` < 4*LANES elements. */
+/* One vector of a last quad of which `left` > 0 elements are there. */
+INLINE VEC K(add_some)(VEC acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+  return K(add_term)(acc, v, mean, left, what);
+}
+
+/* The same for a last quad of `left` < 4*LANES elements. Each sum by name: an array of them would stay in memory. */
 INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
-  VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
-  for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
-    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
-    *lane[i] = K(add_term)(*lane[i], v, mean, left, what);
-  }
+  acc.a = K(add_some)(acc.a, s, j, left, mean, what);
+  if (left > LANES) acc.b = K(add_some)(acc.b, s, j + LANES, left - LANES, mean, what);
+  if (left > 2 * LANES) acc.c = K(add_some)(acc.c, s, j + 2 * LANES, left - 2 * LANES, mean, what);
+  if (left > 3 * LANES) acc.d = K(add_some)(acc.d, s, j + 3 * LANES, left - 3 * LANES, mean, what);
   return acc;
+}
+
+/* How many elements of x stand before the first whole line, if the loads of a sum are to be whole lines: those that
+ * straddle two take longer. They go to the last lanes of the last vector, as if the segment began that many lanes
+ * before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums gain
+ * nothing. */
+INLINE int64_t K(lead)(const K(source) * s, int64_t k, K(summand) what) {
+  return what.residual || what.scaled || k < 2 * K(QUAD) ? 0 : K(to_line)(s->x, k);
+}
+
+INLINE VEC K(add_lead)(VEC acc, const K(source) * s, int64_t n, VEC mean, K(summand) what) {
+  VEC v = K(load_last)(s->x, n);
+  if (what.centred) v = V(join)(V(set)(0), V(sub)(v, mean), LANES - (int)n);
+  what.centred = false;
+  return K(add_term)(acc, v, mean, LANES, what);
 }
 
 INLINE REAL K(sum_lanes)(K(lanes) acc) {
@@ -77,7 +97,8 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
-  int64_t j = 0;
+  int64_t j = K(lead)(&at, k, what);
+  if (j > 0) acc.d = K(add_lead)(acc.d, &at, j, m, what);
   for (; j + K(QUAD) <= k; j += K(QUAD))
     acc = K(add_quad)(acc, &at, j, K(QUAD), m, what);
   if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
