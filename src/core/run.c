@@ -123,13 +123,3 @@ bool rms_streams(int64_t count, int64_t bytes_each, const rms_executor *executor
   if (executor && threads > executor->concurrency) threads = executor->concurrency;
   return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed);
 }
-
-bool rms_drops_prefetches(void) {
-  static _Atomic int known = -1;
-  int now = atomic_load_explicit(&known, memory_order_relaxed);
-  if (now < 0) {
-    now = rms_cpu_is_amd();
-    atomic_store_explicit(&known, now, memory_order_relaxed);
-  }
-  return now;
-}

@@ -3,6 +3,8 @@
  * The backward over the segments of a job. Opens each one, takes or forms its statistic, hands it to the sweeps of
  * backward_segment.h, alone or in batches, and empties the blocks of column sums. */
 
+enum { K(STRETCH) = 4096 / sizeof(REAL) }; /* columns of a row that are streamed before those of the next */
+
 INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
   const rms_layout *lay = &job->lay;
   if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
@@ -75,11 +77,13 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
   if (sums->dbias_total) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first, last);
 }
 
-/* How many segments of a common job are measured before they are written: of those that share their column sums. */
+/* How many segments of a common job are measured before they are written: of those that share their column sums. Past
+ * the caches rows of f32 and f64 that are not short are written one by one, while the next is fetched, unless the job
+ * asks for batches. */
 static int64_t K(gradients_together)(const rms_backward_job *job) {
-  int64_t bytes = 2 * job->lay.width * T_SIZE;
-  if (job->lay.groups > 1 || job->lay.per_inner) return 1;
-  if (job->stream_dx && !job->large_batches) return 1;
+  const int64_t bytes = 2 * job->lay.width * T_SIZE, is_short = 2048;
+  bool alone = T == REAL_TYPE && job->stream_dx && !job->large_batches && bytes > is_short;
+  if (job->lay.groups > 1 || job->lay.per_inner || alone) return 1;
   return K(fit)(K(LARGE_BATCH_BYTES), bytes);
 }
 
@@ -107,9 +111,10 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
   if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
   bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
   if (finite) return false;
-  if (m->st.r != m->st.r) m->st.r = (REAL)NAN; /* without a payload: see V(store_clean) */
+  const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
+  if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
   if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
-  if (!known) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
+  if (!known && !spoilt) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
   return true;
 }
 
@@ -134,8 +139,22 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
 }
 
+/* Writes the rows that have been measured. Non-temporal stores of wide rows of f32 and f64 fill a stretch of
+ * one row after the other. */
 static void K(end_rows)(K(gradient_rows) * rows, bool layer) {
-  if (rows->count > 0) K(write_gradient_rows)(rows, layer);
+  const int count = rows->count;
+  if (count <= 1 || !rows->stream || T != REAL_TYPE || rows->width <= K(STRETCH)) {
+    rows->first = 0, rows->from = 0, rows->to = rows->width;
+    if (count > 0) K(write_gradient_rows)(rows, layer);
+  } else {
+    for (rows->from = 0; rows->from < rows->width; rows->from += K(STRETCH)) {
+      rows->to = rows->width - rows->from < K(STRETCH) ? rows->width : rows->from + K(STRETCH);
+      for (rows->first = 0; rows->first < count; rows->first++) {
+        rows->count = rows->first + 1;
+        K(write_gradient_rows)(rows, layer);
+      }
+    }
+  }
   rows->count = 0;
 }
 

@@ -12,8 +12,9 @@ typedef struct {
   REAL *dweight, *dbias;     /* NULL: not wanted                                             */
   int64_t width, k;          /* elements, and those of them that are in the statistic        */
   int64_t ahead_x, ahead_dy; /* bytes from the rows to those that should be fetched early; 0 */
+  int64_t from, to;          /* the columns to finish                                        */
   bool stream;
-  int count;
+  int first, count; /* rows first..count-1 are to be finished */
 } K(gradient_rows);
 
 /* What is known at the call, so that the branches on it vanish. */
@@ -104,7 +105,7 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
   c0 = K(open_column)(s, j, left, form), c1 = K(open_column)(s, j + LANES, left - LANES, form), c2 = c1, c3 = c1;
   if (vectors == 4) c2 = K(open_column)(s, j + 2 * LANES, left - 2 * LANES, form);
   if (vectors == 4) c3 = K(open_column)(s, j + 3 * LANES, left - 3 * LANES, form);
-  for (int row = 0; row < count; row++) {
+  for (int row = s->first; row < count; row++) {
     const K(gradient_row) of = K(open_row)(s, row, form);
     if (s->ahead_dy) K(fetch_columns)(s, row, j, left);
     c0.sum = K(gradient_column)(c0, &of, form);
@@ -125,37 +126,37 @@ INLINE int K(span_of)(K(rows_form) form) {
 
 INLINE void K(finish_columns)(const K(gradient_rows) * s, int64_t from, K(rows_form) form) {
   const int vectors = K(span_of)(form);
-  const int64_t width = s->width;
+  const int64_t span = vectors * LANES, to = s->to;
   int64_t j = from;
-  for (; j + vectors * LANES <= width; j += vectors * LANES)
-    K(finish_span)(s, j, vectors * LANES, vectors, form);
-  if (j < width) K(finish_span)(s, j, width - j, vectors, form);
+  for (; j + span <= to; j += span)
+    K(finish_span)(s, j, span, vectors, form);
+  if (j < to) K(finish_span)(s, j, to - j, vectors, form);
 }
 
 /* The same where the first k < width columns are in the statistic. */
 INLINE void K(finish_partial)(const K(gradient_rows) * s, K(rows_form) form) {
   const int vectors = K(span_of)(form);
-  const int64_t span = vectors * LANES, left = s->width - s->k / span * span;
-  int64_t j = 0;
-  for (; j + span <= s->k; j += span)
+  const int64_t span = vectors * LANES, to = s->to, inside = s->k < to ? s->k : to;
+  int64_t j = s->from;
+  for (; j + span <= inside; j += span)
     K(finish_span)(s, j, span, vectors, form);
   form.edge = true;
-  if (j < s->k) K(finish_span)(s, j, left < span ? left : span, vectors, form), j += span;
+  if (j < inside) K(finish_span)(s, j, to - j < span ? to - j : span, vectors, form), j += span;
   form.edge = false;
   form.outside = true;
-  if (j < s->width) K(finish_columns)(s, j, form);
+  if (j < to) K(finish_columns)(s, j, form);
 }
 
 NOINLINE void K(rows_rms)(const K(gradient_rows) * s) {
-  K(finish_columns)(s, 0, (K(rows_form)){.sums = true});
+  K(finish_columns)(s, s->from, (K(rows_form)){.sums = true});
 }
 
 NOINLINE void K(rows_rms_stream)(const K(gradient_rows) * s) {
-  K(finish_columns)(s, 0, (K(rows_form)){.sums = true, .stream = true});
+  K(finish_columns)(s, s->from, (K(rows_form)){.sums = true, .stream = true});
 }
 
 NOINLINE void K(rows_layer)(const K(gradient_rows) * s) {
-  K(finish_columns)(s, 0, (K(rows_form)){.layer = true, .sums = true, .stream = s->stream});
+  K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .sums = true, .stream = s->stream});
 }
 
 NOINLINE void K(rows_partial)(const K(gradient_rows) * s) {
@@ -170,11 +171,11 @@ NOINLINE void K(rows_partial_dx)(const K(gradient_rows) * s) {
 }
 
 NOINLINE void K(rows_rms_dx)(const K(gradient_rows) * s) {
-  K(finish_columns)(s, 0, (K(rows_form)){.stream = s->stream});
+  K(finish_columns)(s, s->from, (K(rows_form)){.stream = s->stream});
 }
 
 NOINLINE void K(rows_layer_dx)(const K(gradient_rows) * s) {
-  K(finish_columns)(s, 0, (K(rows_form)){.layer = true, .stream = s->stream});
+  K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .stream = s->stream});
 }
 
 static void K(write_gradient_rows)(const K(gradient_rows) * s, bool layer) {

@@ -28,10 +28,11 @@ typedef struct {
 
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
   VEC u = dy;
-  if (common) return s->gain ? V(mul)(u, K(load_gain)(s->gain, j, n)) : u;
-  if (scaled && !s->before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (s->before) u = V(round)(u, T);
+  bool before = !common && s->before;
+  if (scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
+  if (common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
+  if (!common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+  if (before) u = V(round)(u, T);
   if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
@@ -89,7 +90,7 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(swe
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
   K(source) x = s->x;
   if (w.common) x.x_is_f32 = false;
-  int64_t width = s->width, j = w.common && width >= 2 * K(QUAD) ? K(to_line)(x.x, width) : 0;
+  int64_t width = s->width, j = w.common && !w.scaled && width >= 2 * K(QUAD) ? K(to_line)(x.x, width) : 0;
   if (j > 0) d = K(add_lead_gradient)(d, s, j, st, w.layer);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     a = K(add_gradient)(a, s, &x, j, LANES, st, w);
@@ -119,7 +120,9 @@ NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool la
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
+/* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
+  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true});
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true});
 }
 
@@ -161,8 +164,8 @@ INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
   V(store)(block + j, V(add)(V(load)(block + j, REAL_TYPE, 0), term), REAL_TYPE, 0);
 }
 
-INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h) {
-  if (!s->before) return V(mul)(dy, h);
+INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h, bool common) {
+  if (common || !s->before) return V(mul)(dy, h);
   VEC term = V(mul)(dy, V(round)(h, T));
   return s->weight_is_f32 ? term : V(round)(term, T);
 }
@@ -172,10 +175,10 @@ typedef struct {
   REAL c;
 } K(gradient_constants);
 
-/* The second sweep of jobs that are not common. */
+/* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
-  VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, w.scaled, false), h, dx;
+  VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, w.scaled, w.common), h, dx;
   VEC v = K(load_source)(&s->x, j, n, false, w.scaled);
   if (w.layer) {
     h = V(mul)(V(sub)(v, k.mean), k.r);
@@ -187,16 +190,17 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
-  if (s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
-  if (s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
+  if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
+  if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
   if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
-  if (s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h));
+  if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
+  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, w.common));
   if (s->dbias) K(add_to_block)(s->dbias, j, dy);
 }
 
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
+  if (w.common) s.x.x_is_f32 = false, s.indices = NULL;
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.a), V(set)(co.b), co.c};
   int64_t j = 0, next = 0;
   for (; j + LANES <= s.width; j += LANES) {
@@ -214,7 +218,10 @@ NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficient
 }
 
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
+  if (s->gain && !layer)
+    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true});
+  else
+    K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
 }
 
 INLINE bool K(r_in_range)(K(statistic) st) {

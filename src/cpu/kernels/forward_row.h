@@ -18,21 +18,28 @@ INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int
   K(row_store)(y, K(load)(x, j, n, false), weight, r, j, n, weighted, wide);
 }
 
-/* All loads of x before the first store: as in K(common_quad). */
-INLINE void K(row_quad)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
-  VEC v0 = K(load)(x, j, LANES, false), v1 = K(load)(x, j + LANES, LANES, false);
-  VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
-  K(row_store)(y, v0, weight, r, j, LANES, weighted, wide);
-  K(row_store)(y, v1, weight, r, j + LANES, LANES, weighted, wide);
-  K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, weighted, wide);
-  K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, weighted, wide);
+/* All whole quads from element j on; returns how far they reach. The loads of x come before the stores, and the first
+ * one of a quad before those of the quad before it: see K(common_quad). */
+INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, int64_t j, int64_t width, bool weighted,
+                            bool wide) {
+  VEC first = r;
+  if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
+  for (; j + K(QUAD) <= width; j += K(QUAD)) {
+    VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
+    VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
+    if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
+    K(row_store)(y, v0, weight, r, j, LANES, weighted, wide);
+    K(row_store)(y, v1, weight, r, j + LANES, LANES, weighted, wide);
+    K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, weighted, wide);
+    K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, weighted, wide);
+  }
+  return j;
 }
 
 INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
   int64_t j = K(to_line)(y, width);
   if (j > 0) K(row_vector)(y, x, weight, r, 0, (int)j, weighted, wide);
-  for (; j + K(QUAD) <= width; j += K(QUAD))
-    K(row_quad)(y, x, weight, r, j, weighted, wide);
+  j = K(row_quads)(y, x, weight, r, j, width, weighted, wide);
   for (; j + LANES <= width; j += LANES)
     K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
   if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
@@ -64,9 +71,7 @@ KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)k + (REAL)eps);
   if (width % K(QUAD) == 0 && weight && (T == RMS_F32 || !weight_is_f32)) {
-    VEC each = V(set)(r);
-    for (int64_t j = 0; j < width; j += K(QUAD))
-      K(row_quad)(y, x, weight, each, j, true, false);
+    (void)K(row_quads)(y, x, weight, V(set)(r), 0, width, true, false);
   } else {
     K(row_any)(y, x, weight, r, width, weight_is_f32);
   }

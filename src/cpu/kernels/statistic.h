@@ -78,7 +78,7 @@ INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_
  * before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums gain
  * nothing. */
 INLINE int64_t K(lead)(const K(source) * s, int64_t k, K(summand) what) {
-  return what.residual || what.scaled || k < 2 * K(QUAD) ? 0 : K(to_line)(s->x, k);
+  return what.residual || what.scaled || k <= 2 * K(QUAD) ? 0 : K(to_line)(s->x, k);
 }
 
 INLINE VEC K(add_lead)(VEC acc, const K(source) * s, int64_t n, VEC mean, K(summand) what) {
@@ -132,6 +132,10 @@ NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
 }
 
+NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .scaled = true});
+}
+
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
 NOINLINE REAL K(sum_any)(const K(source) * s, int64_t k) {
   return K(sum_first)(s, k, 0, (K(summand)){.residual = s->residual != NULL, .scaled = true});
@@ -183,6 +187,8 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
+  } else if (lay->kind == RMS_KIND_RMS && !s->residual) {
+    m.sum = K(squares_scaled)(s, lay->k);
   } else {
     if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
     m.sum = K(squares_any)(s, lay->k, m.mean);
@@ -256,14 +262,13 @@ INLINE void K(extend)(K(extent) * e, VEC *lane, VEC v, bool finite) {
 
 /* The largest magnitude; NaN if there was a NaN or an infinity. */
 static REAL K(largest_of)(K(extent) e) {
-  REAL lane[LANES], spoilt[LANES], most = 0;
+  REAL lane[LANES];
+  VEC zero = V(set)(0);
   V(store)(lane, V(max_abs)(V(max_abs)(e.most.a, e.most.b), V(max_abs)(e.most.c, e.most.d)), REAL_TYPE, 0);
-  V(store)(spoilt, e.spoilt, REAL_TYPE, 0);
-  for (int i = 0; i < LANES; i++) {
-    if (spoilt[i] != spoilt[i]) return (REAL)NAN;
-    most = lane[i] > most ? lane[i] : most;
-  }
-  return most;
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++)
+      lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
+  return lane[0] + V(sum4)(e.spoilt, zero, zero, zero, EO);
 }
 
 /* At least the largest magnitude, at most 4*LANES times as much, and zero only if that is; NaN as above. Quicker. */
@@ -290,12 +295,13 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool 
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
   e = s->residual ? K(extent_of)(e, s, n, true, false) : K(extent_of)(e, s, n, false, false);
-  return K(bound_of)(e) == 0;
+  return K(sum_lanes)(e.most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, s->residual != NULL, true));
+  if (!indices && s->residual) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, true, true));
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, false, true));
   char x[256], r[256];
   K(extent) e = K(no_extent)();
   K(source) packed = *s;
