@@ -27,7 +27,7 @@ whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto
 build    = scripts/build.sh "$(BUILD)" $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help run test setup-all test-all test-python install amalgamation data format clean
+.PHONY: all help run test setup-all test-all install amalgamation data format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -52,12 +52,9 @@ test: ## build, then test the library, the command, the lab and the installation
 setup-all: # before the tests: those that miss a tool are skipped
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt scripts/packages.txt
 
-test-all: setup-all test ## test also with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, the CUDA compiler
+test-all: setup-all test ## test also with sanitizers, valgrind, clang, emulated CPUs, planted mistakes, a browser, CUDA, torch
 	@$(build) $(TARGET) $(settings) $(whole) -DRMSNORM_CUDA=$(all_cuda) $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) rest
-
-test-python: test ## the Python package with torch, transformers and JAX, in environments of several GB
-	@scripts/test.sh "$(BUILD)" $(JOBS) large
 
 # Installs what is built; in a new build folder it builds the library and the command first. Never installs packages.
 install: ## install under DESTDIR PREFIX: the library and the command, with the lab if it was built

@@ -1,9 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test.sh BUILD JOBS first|rest|large: runs the tests of `make test` (first), those that `make test-all` adds (rest), or those of
-# `make test-python` (large). The last line counts the results, including those of the parts that ran before.
-# Details: BUILD/tests-first.xml, BUILD/tests-rest.xml, BUILD/tests-large.xml.
+# test.sh BUILD JOBS first|rest: runs the tests of `make test` (first), or those that `make test-all` adds (rest). The last line
+# counts the results, including those of the part that ran before. Details: BUILD/tests-first.xml, BUILD/tests-rest.xml.
 # RMSNORM_STRICT=on: a skipped test is a failure, except those that need a GPU or its compiler.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build have their own
@@ -11,8 +10,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build 
 build=$1
 jobs=$2
 part=$3
-rest='variant|mutation|browser|cuda' # labels
-large='long'                           # torch, transformers, JAX: gigabytes to install
+rest='variant|mutation|browser|cuda|mpi|long' # labels; long: the Python package with torch, transformers and JAX
 report=$build/tests-$part.xml
 
 # Tests run beside each other, so each build inside a test gets one core; those builds share what was compiled before.
@@ -23,10 +21,7 @@ fi
 
 if [ "$part" = first ]; then
   rm -f "$build"/tests-*.xml
-  set -- -LE "$rest|$large"
-elif [ "$part" = large ]; then
-  rm -f "$report"
-  set -- -L "$large"
+  set -- -LE "$rest"
 else
   rm -f "$report"
   set -- -L "$rest"
@@ -38,7 +33,7 @@ status=$?
 count() { cat "$build"/tests-*.xml 2>/dev/null | grep -c "<testcase .* status=\"$1\""; }
 skipped_names() { sed -n 's/.*<testcase name="\([^"]*\)".* status="notrun".*/\1/p' "$build"/tests-*.xml; }
 
-unexpected=$(skipped_names | grep -v '^cuda' | tr '\n' ' ')
+unexpected=$(skipped_names | grep -vE '^(python_)?cuda' | tr '\n' ' ')
 if [ "${RMSNORM_STRICT:-off}" = on ] && [ -n "$unexpected" ]; then
   echo "skipped, and must not be: $unexpected"
   status=1

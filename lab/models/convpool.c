@@ -81,6 +81,7 @@ static int64_t count_right(model *m, tape *t, int shard, int64_t first, int64_t 
   net n = model_net(m, t, shard);
   image_shape shape = shape_of(s->test);
   int64_t size = shape.channels * shape.height * shape.width, right = 0;
+  first += model_first_tested(m, s->test->count);
   tensor *x = tape_constant(t, count, size);
   for (int64_t i = 0; i < count; i++)
     copy_image(s, s->test, first + i, x->v + i * size);
@@ -92,7 +93,7 @@ static int64_t count_right(model *m, tape *t, int shard, int64_t first, int64_t 
 
 static model_score evaluate(model *m, tape **tapes, const rms_executor *executor) {
   convpool *s = m->state;
-  int64_t count = s->test->count < m->config.sizes.tested ? s->test->count : m->config.sizes.tested;
+  int64_t count = s->test->count - model_first_tested(m, s->test->count);
   int64_t wrong = count - count_in_chunks(m, tapes, executor, count, count_right);
   model_score score = {.quality = 100.0 * (double)wrong / (double)count, .chance = 100 - 100.0 / s->test->classes};
   snprintf(score.details, sizeof score.details, "%lld of %lld test images wrong", (long long)wrong, (long long)count);

@@ -63,6 +63,10 @@ static void count_task(void *arg, int64_t shard) {
   }
 }
 
+int64_t model_first_tested(const model *m, int64_t held_out) {
+  return held_out > m->config.sizes.tested ? held_out - m->config.sizes.tested : 0;
+}
+
 int64_t count_in_chunks(model *m, tape **tapes, const rms_executor *executor, int64_t count,
                         count_right_fn count_right) {
   counting job = {m, tapes, count, count_right, lab_alloc((size_t)m->config.shards, sizeof(int64_t))};

@@ -88,6 +88,9 @@ model *model_finish(model *m);
 
 net model_net(model *m, tape *t, int shard);
 
+/* The first of the held-out examples that are scored: the last `tested` of them. The default settings were chosen with
+ * the first ones, so the default run scores examples that had no part in the choice. */
+int64_t model_first_tested(const model *m, int64_t held_out);
 /* Adds up what `count_right` finds among the examples [first, first + count) of all chunks of a test set. */
 typedef int64_t (*count_right_fn)(model *m, tape *t, int shard, int64_t first, int64_t count);
 int64_t count_in_chunks(model *m, tape **tapes, const rms_executor *executor, int64_t count,

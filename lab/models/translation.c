@@ -49,20 +49,20 @@ typedef struct translation {
   const corpus *c;
   tape **tapes;
   translate_fn translate;
-  int64_t count, limit, width;
+  int64_t first, count, limit; /* the pairs from `first` on are scored */
   int32_t *outputs, *lengths;
 } translation;
 
 static void translate_task(void *arg, int64_t shard) {
   translation *job = arg;
+  const coded_pair *items = job->c->test.items + job->first;
   for (int64_t at = shard * CHUNK; at < job->count; at += job->m->config.shards * CHUNK) {
     int64_t count = job->count - at < CHUNK ? job->count - at : CHUNK, longest = 0;
     for (int64_t i = at; i < at + count; i++)
-      if (job->c->test.items[i].source_length > longest) longest = job->c->test.items[i].source_length;
+      if (items[i].source_length > longest) longest = items[i].source_length;
     int64_t limit = longest * 3 / 2 + 5 < job->limit ? longest * 3 / 2 + 5 : job->limit;
     int32_t *outputs = lab_alloc((size_t)(count * limit), sizeof *outputs);
-    job->translate(job->m, job->tapes[shard], (int)shard, job->c->test.items + at, count, limit, outputs,
-                   job->lengths + at);
+    job->translate(job->m, job->tapes[shard], (int)shard, items + at, count, limit, outputs, job->lengths + at);
     for (int64_t i = 0; i < count; i++)
       memcpy(job->outputs + (at + i) * job->limit, outputs + i * limit, (size_t)job->lengths[at + i] * sizeof *outputs);
     free(outputs);
@@ -72,14 +72,15 @@ static void translate_task(void *arg, int64_t shard) {
 model_score translation_score(model *m, const corpus *c, tape **tapes, const rms_executor *executor,
                               translate_fn translate) {
   translation job = {.m = m, .c = c, .tapes = tapes, .translate = translate, .limit = 80};
-  job.count = c->test.count < m->config.sizes.tested ? c->test.count : m->config.sizes.tested;
+  job.first = model_first_tested(m, c->test.count);
+  job.count = c->test.count - job.first;
   job.outputs = lab_alloc((size_t)(job.count * job.limit), sizeof *job.outputs);
   job.lengths = lab_alloc((size_t)job.count, sizeof *job.lengths);
   run_tasks(executor, m->config.shards, translate_task, &job);
   lab_bleu_counts counts = {0};
   for (int64_t i = 0; i < job.count; i++) {
     char *text = lab_bpe_decode(c->bpe, job.outputs + i * job.limit, job.lengths[i]);
-    lab_bleu_add(&counts, text, c->test.texts[i].target);
+    lab_bleu_add(&counts, text, c->test.texts[job.first + i].target);
     free(text);
   }
   lab_bleu bleu = lab_bleu_score(&counts);

@@ -106,8 +106,10 @@ static json_t *environment_of(const lab_report *report) {
   json_object_set_new(e, "command", text_of(report->command));
   json_object_set_new(e, "version", text_of(report->version));
   json_object_set_new(e, "isa", text_of(report->isa));
+  json_object_set_new(e, "openblas_kernels", text_of(report->blas));
   json_object_set_new(e, "note", text_of(report->note));
   json_object_set_new(e, "threads", json_integer(report->threads));
+  if (report->processes > 1) json_object_set_new(e, "processes", json_integer(report->processes));
   return e;
 }
 

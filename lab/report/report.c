@@ -26,7 +26,8 @@ static void join_command(char *command, size_t size, int argc, char *const *argv
   }
 }
 
-void lab_report_environment(lab_report *report, const char *cpu, int argc, char *const *argv, int threads) {
+void lab_report_environment(lab_report *report, const char *cpu, const char *blas, int argc, char *const *argv,
+                            int threads) {
   time_t now = time(NULL);
   struct tm utc;
   SET(report->cpu, "%s", cpu);
@@ -34,6 +35,7 @@ void lab_report_environment(lab_report *report, const char *cpu, int argc, char 
   if (gmtime_r(&now, &utc)) strftime(report->date, sizeof report->date, "%Y-%m-%d %H:%M UTC", &utc);
   SET(report->version, "%s", rms_version());
   SET(report->isa, "%s", rms_isa_active() ? rms_isa_active() : "none");
+  SET(report->blas, "%s", blas);
   report->threads = threads;
 }
 
@@ -138,9 +140,9 @@ void lab_report_free(lab_report *report) {
 /* ---- Names ---- */
 
 void lab_norm_title(char *title, size_t size, const char *norm, double p) {
-  static const char *const names[][2] = {{"none", "no norm"},     {"layer", "LayerNorm"}, {"rms", "RMSNorm"},
-                                         {"prms", "pRMSNorm"},    {"l2", "L2-norm"},      {"batch", "BatchNorm"},
-                                         {"weight", "WeightNorm"}};
+  static const char *const names[][2] = {
+      {"none", "no norm"}, {"layer", "LayerNorm"}, {"rms", "RMSNorm"},       {"prms", "pRMSNorm"},
+      {"l2", "L2-norm"},   {"batch", "BatchNorm"}, {"weight", "WeightNorm"}, {"prms-local", "local pRMSNorm"}};
   const char *name = norm;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i][0], norm) == 0) name = names[i][1];

@@ -3,7 +3,7 @@
  * Results of the lab: collected run by run, then printed as a table and written as JSON, CSV and one HTML page.
  *
  *   lab_report report = {0};
- *   lab_report_environment(&report, cpu, argc, argv, threads);
+ *   lab_report_environment(&report, cpu, blas, argc, argv, threads);
  *   lab_run run = lab_run_start("rnnsearch", "rms", "library");    set the rest, give it a curve
  *   lab_report_add_run(&report, &run, points, count);              copies
  *   lab_report_print(&report, stdout);
@@ -29,7 +29,7 @@ typedef struct lab_point {
  * sets them so. */
 typedef struct lab_run {
   char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
-  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */
+  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch", "prms-local" */
   char engine[16]; /* "library", "textbook" */
   double p;        /* pRMSNorm's share; LAB_NONE for the others */
   uint64_t seed;
@@ -77,8 +77,9 @@ typedef struct lab_section {
 } lab_section;
 
 typedef struct lab_report {
-  char cpu[128], date[32], command[512], version[32], isa[16];
+  char cpu[128], date[32], command[512], version[32], isa[16], blas[32];
   int threads;
+  int processes; /* that trained together; 0 or 1: this one alone */
   char note[256]; /* shown at the top: "stopped by Ctrl-C after 3 of 12 runs" */
   lab_run *runs;
   int64_t run_count, run_capacity;
@@ -87,7 +88,8 @@ typedef struct lab_report {
 } lab_report;
 
 /* Date (UTC), command line, library version and instruction set. */
-void lab_report_environment(lab_report *report, const char *cpu, int argc, char *const *argv, int threads);
+void lab_report_environment(lab_report *report, const char *cpu, const char *blas, int argc, char *const *argv,
+                            int threads);
 
 void lab_report_add_run(lab_report *report, const lab_run *run, const lab_point *curve, int64_t curve_count);
 

@@ -123,5 +123,12 @@ typedef struct gemm_shape {
 void gemm(tape *t, gemm_shape p, gemm_factor a, gemm_factor b, real *out, int64_t ld);
 /* OpenBLAS runs on the calling thread only: its own threads change the order of its sums. */
 void blas_single_threaded(void);
+/* OpenBLAS chooses its kernels when it is loaded, by the names of the processors that its release knows. On a newer
+ * processor it takes those for SSE3, several times slower than the processor's best. This function then starts the
+ * program again with the arguments of the subcommand, argv, and OPENBLAS_CORETYPE set. It returns where OpenBLAS's
+ * choice stands. */
+void blas_match_processor(int argc, char *const *argv);
+/* The name of the processor whose kernels OpenBLAS uses. */
+const char *blas_kernels(void);
 
 #endif

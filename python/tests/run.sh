@@ -4,8 +4,10 @@
 # Builds the wheel, by way of the source distribution, or runs a suite of the Python package in a virtual environment of its
 # own under WORK.
 # usage: run.sh wheel|SUITE SOURCE WORK       SUITE: requirements-SUITE.txt beside this script says what it needs
-# The suite asan is the suite torch with an extension that the sanitizers watch. The suite cuda needs an NVIDIA GPU and nvcc. PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on
-# for the suite numpy, and from 3.11 on for the others, which need packages that 3.10 no longer gets.
+# The suites asan, transformers and cuda use the environment of the suite torch. asan is that suite with an extension that the
+# sanitizers watch; cuda needs an NVIDIA GPU and nvcc.
+# PYTHON names the interpreter. Otherwise it is the oldest that there is: from 3.10 on for the suite numpy, and from 3.11 on for
+# the others, which need packages that 3.10 no longer gets.
 set -eu
 
 what=$1 source=$2 work=$3
@@ -84,13 +86,15 @@ if [ "$suite" = cuda ]; then
     echo "skipped: needs an NVIDIA GPU"
     exit 77
   fi
-  requirements=torch
   make_wheel "$work/venv-build" cuda "$source/python/cuda" --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=native
 fi
 if [ "$suite" = asan ]; then
-  requirements=torch folder=asan
+  folder=asan
   make_wheel "$work/venv-build" asan "$work/sdist" --config-settings=cmake.define.RMSNORM_PYTHON_SANITIZE=ON
 fi
+case $suite in
+  asan | transformers | cuda) requirements=torch ;;
+esac
 venv=$work/venv-$requirements
 make_venv "$venv" "$tests/requirements-$requirements.txt"
 if [ "$suite" = jax ]; then
@@ -107,17 +111,18 @@ cd "$tests"
 export RMSNORM_DEVICE_DOUBLE="$work/wheel-plain/device_double.so"
 if [ "$suite" = asan ]; then
   # Beside the suite of the same environment: the package is not installed but found first. Compiled models load a compiler,
-  # which the sanitizer cannot watch; memory that grows is what test_constant_memory looks for in the suite torch.
+  # which the sanitizer cannot watch; memory that grows is what test_constant_memory looks for in the suite torch. Processes of a
+  # group run the operators of test_torch_split, which are watched.
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --upgrade --target "$work/site-asan" "$work/dist-asan"/*.whl
   ldd "$work/site-asan/rmsnorm/_core.abi3.so" | grep -q libasan
   export PYTHONPATH="$work/site-asan" ASAN_OPTIONS=detect_leaks=0
   LD_PRELOAD="$(${CC:-cc} -print-file-name=libasan.so) $(${CC:-cc} -print-file-name=libstdc++.so)"
   export LD_PRELOAD
   exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite torch \
-    -k 'not compile and not constant_memory and not export and not dtensor'
+    -k 'not compile and not constant_memory and not export and not dtensor and not sharded'
 fi
 if [ "$suite" = torch ]; then
   RMSNORM_TORCH_KERNELS=python "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite" \
-    -k 'not compile and not test_torch_device'
+    -k 'not compile and not test_torch_device and not dtensor and not sharded'
 fi
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --suite "$suite"

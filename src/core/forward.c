@@ -49,7 +49,7 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 }
 
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
-  if (!rms_streams(segments, traffic, executor)) return;
+  if (!rms_streams(segments, traffic, 1, executor)) return;
   job->fetch_ahead = true;
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;

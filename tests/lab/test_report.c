@@ -20,7 +20,7 @@ static lab_report made_up(void) {
   static const double seconds[] = {8, 20, 16, 15};
   char *arguments[] = {"lab", "--data", "a \"b\" <c>"};
   lab_report report = {0};
-  lab_report_environment(&report, "a <CPU>", 3, arguments, 2);
+  lab_report_environment(&report, "a <CPU>", "Haswell", 3, arguments, 2);
   for (int f = 0; f < 2; f++)
     for (int n = 0; n < 4; n++)
       for (int seed = 1; seed <= 3; seed++) {
