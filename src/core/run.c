@@ -128,13 +128,3 @@ bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_exe
   if (executor && threads > executor->concurrency) threads = executor->concurrency;
   return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed) / (threads > 1 ? parts : 1);
 }
-
-bool rms_drops_prefetches(void) {
-  static _Atomic int known = -1;
-  int now = atomic_load_explicit(&known, memory_order_relaxed);
-  if (now < 0) {
-    now = rms_cpu_is_amd();
-    atomic_store_explicit(&known, now, memory_order_relaxed);
-  }
-  return now;
-}

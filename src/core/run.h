@@ -26,9 +26,6 @@ bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_exe
 /* Whether rows can be written by non-temporal stores: whole cache lines from aligned addresses. */
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes);
 
-/* Whether this CPU forgets prefetches while non-temporal stores wait, as AMD's do (docs/performance.md). */
-bool rms_drops_prefetches(void);
-
 /* Whether two tensors of rows are one: in place. */
 static inline bool rms_same_rows(const rms_rows *a, const rms_rows *b) {
   return a->data == b->data;

@@ -58,14 +58,34 @@ INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_
   return acc;
 }
 
-/* The same for a last quad of `left` < 4*LANES elements. */
+/* One vector of a last quad of which `left` > 0 elements are there. */
+INLINE VEC K(add_some)(VEC acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+  return K(add_term)(acc, v, mean, left, what);
+}
+
+/* The same for a last quad of `left` < 4*LANES elements. Each sum by name: an array of them would stay in memory. */
 INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
-  VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
-  for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
-    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
-    *lane[i] = K(add_term)(*lane[i], v, mean, left, what);
-  }
+  acc.a = K(add_some)(acc.a, s, j, left, mean, what);
+  if (left > LANES) acc.b = K(add_some)(acc.b, s, j + LANES, left - LANES, mean, what);
+  if (left > 2 * LANES) acc.c = K(add_some)(acc.c, s, j + 2 * LANES, left - 2 * LANES, mean, what);
+  if (left > 3 * LANES) acc.d = K(add_some)(acc.d, s, j + 3 * LANES, left - 3 * LANES, mean, what);
   return acc;
+}
+
+/* How many elements of x stand before the first whole line, if the loads of a sum are to be whole lines: those that
+ * straddle two take longer. They go to the last lanes of the last vector, as if the segment began that many lanes
+ * before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums gain
+ * nothing. */
+INLINE int64_t K(lead)(const K(source) * s, int64_t k, K(summand) what) {
+  return what.residual || what.scaled || k <= 2 * K(QUAD) ? 0 : K(to_line)(s->x, k);
+}
+
+INLINE VEC K(add_lead)(VEC acc, const K(source) * s, int64_t n, VEC mean, K(summand) what) {
+  VEC v = K(load_last)(s->x, n);
+  if (what.centred) v = V(join)(V(set)(0), V(sub)(v, mean), LANES - (int)n);
+  what.centred = false;
+  return K(add_term)(acc, v, mean, LANES, what);
 }
 
 INLINE REAL K(sum_lanes)(K(lanes) acc) {
@@ -77,7 +97,8 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
   VEC zero = V(set)(0), m = V(set)(mean);
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) at = *s;
-  int64_t j = 0;
+  int64_t j = K(lead)(&at, k, what);
+  if (j > 0) acc.d = K(add_lead)(acc.d, &at, j, m, what);
   for (; j + K(QUAD) <= k; j += K(QUAD))
     acc = K(add_quad)(acc, &at, j, K(QUAD), m, what);
   if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
@@ -109,6 +130,10 @@ NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
+}
+
+NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .scaled = true});
 }
 
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
@@ -162,6 +187,8 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
+  } else if (lay->kind == RMS_KIND_RMS && !s->residual) {
+    m.sum = K(squares_scaled)(s, lay->k);
   } else {
     if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
     m.sum = K(squares_any)(s, lay->k, m.mean);
@@ -235,14 +262,13 @@ INLINE void K(extend)(K(extent) * e, VEC *lane, VEC v, bool finite) {
 
 /* The largest magnitude; NaN if there was a NaN or an infinity. */
 static REAL K(largest_of)(K(extent) e) {
-  REAL lane[LANES], spoilt[LANES], most = 0;
+  REAL lane[LANES];
+  VEC zero = V(set)(0);
   V(store)(lane, V(max_abs)(V(max_abs)(e.most.a, e.most.b), V(max_abs)(e.most.c, e.most.d)), REAL_TYPE, 0);
-  V(store)(spoilt, e.spoilt, REAL_TYPE, 0);
-  for (int i = 0; i < LANES; i++) {
-    if (spoilt[i] != spoilt[i]) return (REAL)NAN;
-    most = lane[i] > most ? lane[i] : most;
-  }
-  return most;
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++)
+      lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
+  return lane[0] + V(sum4)(e.spoilt, zero, zero, zero, EO);
 }
 
 /* At least the largest magnitude, at most 4*LANES times as much, and zero only if that is; NaN as above. Quicker. */
@@ -269,12 +295,13 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool 
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
   e = s->residual ? K(extent_of)(e, s, n, true, false) : K(extent_of)(e, s, n, false, false);
-  return K(bound_of)(e) == 0;
+  return K(sum_lanes)(e.most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, s->residual != NULL, true));
+  if (!indices && s->residual) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, true, true));
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, false, true));
   char x[256], r[256];
   K(extent) e = K(no_extent)();
   K(source) packed = *s;
