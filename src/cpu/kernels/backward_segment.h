@@ -68,16 +68,16 @@ INLINE int64_t K(gain_left)(int64_t left) {
   return EO ? (left + LANES - 1) / LANES * LANES : left;
 }
 
-/* sum(u*x), or sum(u*h) and sum(u), over the whole segment. */
-INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool layer, bool scaled, bool common) {
-  VEC zero = V(set)(0), r = V(set)(st.r), mean = V(set)(st.mean);
+/* sum(u*x), or sum(u*h) and sum(u), over the elements first..to-1, which are at most a stretch. */
+INLINE K(row_sums) K(sum_gradient_stretch)(const K(gradient) * s, int64_t first, int64_t to, VEC r, VEC mean,
+                                           bool layer, bool scaled, bool common) {
+  VEC zero = V(set)(0);
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
   K(gradient) at = *s;
   if (common) at.x.x_is_f32 = false;
-  int64_t j = 0, width = s->width;
-  for (; j < width; j += K(QUAD)) {
+  for (int64_t j = first; j < to; j += K(QUAD)) {
     char x[256], dy[256], w[256];
-    int64_t left = width - j, from = j;
+    int64_t left = to - j, from = j;
     if (left < K(QUAD)) {
       int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
       at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
@@ -96,6 +96,21 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool 
   K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
   if (layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
   return sums;
+}
+
+/* The same over the whole segment. */
+INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool layer, bool scaled, bool common) {
+  VEC r = V(set)(st.r), mean = V(set)(st.mean);
+  double ux = 0, u = 0;
+  for (int64_t from = 0;; from += K(STRETCH)) {
+    bool last = s->width - from <= K(STRETCH);
+    int64_t to = last ? s->width : from + K(STRETCH);
+    K(row_sums) sums = K(sum_gradient_stretch)(s, from, to, r, mean, layer, scaled, common);
+    if (last && from == 0) return sums;
+    ux += (double)sums.ux;
+    u += (double)sums.u;
+    if (last) return (K(row_sums)){(REAL)ux, (REAL)u};
+  }
 }
 
 NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {

@@ -39,7 +39,7 @@ NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int
     K(row_loop)(y, x, weight, V(set)(r), width, true, false);
 }
 
-/* The sum of squares of whole quads: without the room on the stack that the rest of a row takes. */
+/* The sum of squares of whole quads, at most a stretch: without the room on the stack that the rest of a row takes. */
 INLINE REAL K(row_squares)(const char *x, int64_t width) {
   K(source) s = K(x_source)(x);
   VEC zero = V(set)(0);
@@ -51,7 +51,7 @@ INLINE REAL K(row_squares)(const char *x, int64_t width) {
 
 /* False, and nothing written: the sum of squares is out of range. */
 static bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32) {
-  bool whole = width % K(QUAD) == 0;
+  bool whole = width % K(QUAD) == 0 && width <= K(STRETCH);
   REAL sum = whole ? K(row_squares)(x, width) : K(squares_x)(x, width);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);

@@ -3,10 +3,14 @@
  * A segment as it is read, and its statistic (sum of squares, mean, r), with the range guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
- * combined by V(sum4), missing elements of the last quad count as zeros. The rule is the specification that all
- * instruction sets share; see docs/numerics.md. */
+ * combined by V(sum4), missing elements of the last quad count as zeros. Segments that are longer than a stretch are
+ * summed stretch by stretch, and those sums are added in f64. The rule is the specification that all instruction sets
+ * share; see docs/numerics.md. */
 
-enum { K(QUAD) = 4 * LANES }; /* elements of four vectors, which the loops take at a time */
+enum {
+  K(QUAD) = 4 * LANES, /* elements of four vectors, which the loops take at a time */
+  K(STRETCH) = 16384   /* elements whose sum is formed in the lanes                */
+};
 
 /* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
  * brings rows whose squares leave the range of REAL back into it. */
@@ -72,16 +76,28 @@ INLINE REAL K(sum_lanes)(K(lanes) acc) {
   return V(sum4)(acc.a, acc.b, acc.c, acc.d, EO);
 }
 
+/* The sum over the elements from..to-1, which are at most a stretch. */
+INLINE REAL K(sum_stretch)(const K(source) * s, int64_t from, int64_t to, VEC mean, K(summand) what) {
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  int64_t j = from;
+  for (; j + K(QUAD) <= to; j += K(QUAD))
+    acc = K(add_quad)(acc, s, j, K(QUAD), mean, what);
+  if (j < to) acc = K(add_tail)(acc, s, j, to - j, mean, what);
+  return K(sum_lanes)(acc);
+}
+
 /* The sum over the first k elements. */
 INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) what) {
-  VEC zero = V(set)(0), m = V(set)(mean);
-  K(lanes) acc = {zero, zero, zero, zero};
+  VEC m = V(set)(mean);
   K(source) at = *s;
-  int64_t j = 0;
-  for (; j + K(QUAD) <= k; j += K(QUAD))
-    acc = K(add_quad)(acc, &at, j, K(QUAD), m, what);
-  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
-  return K(sum_lanes)(acc);
+  double total = 0;
+  for (int64_t from = 0;; from += K(STRETCH)) {
+    bool last = k - from <= K(STRETCH);
+    REAL sum = K(sum_stretch)(&at, from, last ? k : from + K(STRETCH), m, what);
+    if (last) return from == 0 ? sum : (REAL)(total + (double)sum);
+    total += (double)sum;
+  }
 }
 
 /* Each loop that decides the speed is a function of its own: registers are allocated for it alone. */
@@ -141,14 +157,19 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) packed = *s;
   char x[256], r[256];
+  double total = 0;
   packed.x = x;
   packed.residual = r;
   for (int64_t i = 0; i < k; i += K(QUAD)) {
+    if (i > 0 && i % K(STRETCH) == 0) {
+      total += (double)K(sum_lanes)(acc);
+      acc.a = acc.b = acc.c = acc.d = zero;
+    }
     int64_t count = K(pack)(s, x, r, indices + i, k - i);
     acc = K(add_quad)(acc, &packed, 0, count, zero,
                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
-  return K(sum_lanes)(acc);
+  return k <= K(STRETCH) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
 
 /* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the
