@@ -124,12 +124,12 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
 
 /* The rows whose sum is out of range, one by one. */
 NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch) {
-  const K(moment) zeros = {0, 0, 0};
+  const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r;
   for (int b = 0; b < batch->count; b++) {
     if (K(squares_in_range)(batch->sum[b])) continue;
     K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    K(moment) m = {batch->sum[b], 0, 0};
+    K(moment) m = {batch->sum[b], 0, 0, 0};
     m = K(settle)(lay, &s, m);
     if (m.e)
       batch->scaled |= 1u << b, batch->moment[b] = m;

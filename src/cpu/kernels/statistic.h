@@ -172,15 +172,16 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   return k <= K(STRETCH) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
 
-/* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the
- * segment times 2^e. */
+/* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
+ * the mean) over the k elements of the segment times 2^(e + more). more is not 0 only where eps stands outside the root
+ * and keeps e so small that the squares would vanish. */
 typedef struct {
   REAL sum, mean;
-  int e;
+  int e, more;
 } K(moment);
 
 NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
   } else {
@@ -191,7 +192,7 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
 }
 
 INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   bool x_alone = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
   if (lay->indices || (!x_alone && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
   if (layer) {
@@ -208,25 +209,33 @@ static int K(exponent)(REAL a) {
   return rms_exponent((double)a) - 1;
 }
 
+/* eps in the arithmetic type. A subnormal one loses digits here and not again when a segment is scaled. */
+INLINE REAL K(eps)(const rms_layout *lay) {
+  return (REAL)lay->eps;
+}
+
 /* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
 static int K(eps_limit)(const rms_layout *lay) {
-  if (lay->eps == 0) return 4096;
-  int e = rms_exponent(lay->eps);
+  if (K(eps)(lay) == 0) return 4096;
+  int e = rms_exponent((double)K(eps)(lay));
   e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
   return e > 0 ? e : 0;
 }
 
-/* The exponent for a segment whose mean square and mean, times 4^e and 2^e, are these: it brings the mean square, or
- * where that vanished the mean, to the order of one; 0 where both vanished. It depends on the statistic alone, so that
+/* The exponents for a segment whose mean square and mean, times 4^e and 2^e, are these: they bring the mean square, or
+ * where that vanished the mean, to the order of one; 0 where both vanished. They depend on the statistic alone, so that
  * a row whose statistic was taken elsewhere is scaled alike. */
-static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
-  if (mean_square == 0 && (mean == 0 || lay->eps == 0)) return 0;
+static K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
+  K(moment) m = {0, 0, 0, 0};
+  if (mean_square == 0 && (mean == 0 || K(eps)(lay) == 0)) return m;
   int exponent = rms_exponent(mean_square > 0 ? mean_square : mean), limit = K(eps_limit)(lay);
   if (mean_square > 0)
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
     e -= exponent;
-  return e < limit ? e : limit;
+  m.e = e < limit ? e : limit;
+  if (e > limit && lay->eps_place == RMS_EPS_OUTSIDE) m.more = e - limit;
+  return m;
 }
 
 static void K(set_scale)(K(source) * s, int e) {
@@ -314,16 +323,18 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   REAL most = K(largest)(s, lay->indices, lay->k);
   if (!(most <= REAL_MAX) || most == 0) return unscaled;
   int e = -K(exponent)(most), limit = K(eps_limit)(lay);
-  if (e > limit) e = limit;
+  if (e > limit && lay->eps_place == RMS_EPS_INSIDE)
+    e = limit; /* beside eps outside the root the squares still count */
   K(set_scale)(s, e);
   K(moment) m = K(measure_any)(lay, s);
   /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
-  bool vanished = m.sum == 0 && m.mean == 0 && lay->eps > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
-  m.e = vanished ? limit : K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
-  m.sum = (REAL)rms_ldexp((double)m.sum, 2 * (m.e - e));
-  m.mean = (REAL)rms_ldexp((double)m.mean, m.e - e);
-  K(set_scale)(s, m.e);
-  return m;
+  bool vanished = m.sum == 0 && m.mean == 0 && K(eps)(lay) > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
+  K(moment) to = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
+  if (vanished) to.e = limit;
+  to.sum = (REAL)rms_ldexp((double)m.sum, 2 * (to.e + to.more - e));
+  to.mean = (REAL)rms_ldexp((double)m.mean, to.e - e);
+  K(set_scale)(s, to.e);
+  return to;
 }
 
 INLINE bool K(squares_in_range)(REAL sum) {
@@ -341,7 +352,7 @@ NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m) 
 
 /* s->up1 and up2 are set if the moment's e is not 0. */
 INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   if (lay->k == 0) return m;
   m = K(measure)(lay, s);
   return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
@@ -354,14 +365,15 @@ typedef struct {
 } K(statistic);
 
 INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
-  REAL ms = m.sum / k, eps = (REAL)lay->eps, root;
+  REAL ms = m.sum / k, eps = K(eps)(lay), root;
   K(statistic) st = {0, m.mean, 0, k, m.e};
   if (lay->eps_place == RMS_EPS_INSIDE) {
-    if (m.e) eps = (REAL)rms_ldexp(lay->eps, 2 * m.e);
+    if (m.e) eps = (REAL)rms_ldexp((double)eps, 2 * m.e);
     root = SQRT(ms + eps);
   } else {
-    if (m.e) eps = (REAL)rms_ldexp(lay->eps, m.e);
+    if (m.e) eps = (REAL)rms_ldexp((double)eps, m.e);
     st.rms = SQRT(ms);
+    if (m.more) st.rms = (REAL)rms_ldexp((double)st.rms, -m.more);
     root = st.rms + eps;
   }
   st.r = root == 0 ? 0 : 1 / root;
@@ -371,16 +383,16 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
 /* ---- the public form of a statistic, for rows that are sharded ---- */
 
 static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
-  rms_stat out = {(double)lay->k, rms_ldexp((double)m.mean, -m.e), rms_ldexp((double)m.sum, -2 * m.e)};
+  rms_stat out = {(double)lay->k, rms_ldexp((double)m.mean, -m.e), rms_ldexp((double)m.sum, -2 * (m.e + m.more))};
   return out;
 }
 
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
-  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
+  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0, 0};
   if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
-    m.e = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
-    m.sum = (REAL)rms_ldexp(in->m2, 2 * m.e);
+    m = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
+    m.sum = (REAL)rms_ldexp(in->m2, 2 * (m.e + m.more));
     m.mean = (REAL)rms_ldexp(in->mean, m.e);
     K(set_scale)(s, m.e);
   }
