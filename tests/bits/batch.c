@@ -235,7 +235,7 @@ static void wide_rows(void) {
   free(x), free(dy), free(dx[0]), free(dx[1]), free(zeros);
 }
 
-enum { LONG_COLS = 49152 }; /* three stretches of a sum */
+enum { LONG_COLS = 49152 }; /* three portions of a sum */
 
 /* A call of a single row takes a way of its own. */
 static void long_rows(void) {

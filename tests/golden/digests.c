@@ -18,7 +18,7 @@ typedef struct row {
   rms_kind kind;
   unsigned parts;
   t_data data;
-  int longer; /* rows of more than a stretch of 16,384 elements */
+  int longer; /* rows of more than a portion of 16,384 elements */
 } row;
 
 static const row rows[] = {
