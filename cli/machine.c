@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#define _DEFAULT_SOURCE /* madvise, sysconf names */
+#define _GNU_SOURCE /* madvise, sysconf names, sched_getaffinity */
 #include "machine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,19 @@ static void read_caches(machine *m) {
   }
 }
 
+static int usable_cores(void) {
+#ifdef CPU_COUNT
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 void machine_read(machine *m) {
   *m = (machine){0};
   read_cpu_name(m);
   read_caches(m);
-  m->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  m->cores = usable_cores();
 }
 
 static double best_copy_seconds(const copy_buffers *buffers) {

@@ -14,14 +14,15 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rmsnorm)
 set_target_properties(rmsnorm_static PROPERTIES EXPORT_NAME static)
 set_target_properties(rmsnorm_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS rmsnorm_static rmsnorm_shared EXPORT rmsnormTargets)
-install(FILES include/rmsnorm.h include/rmsnorm_openmp.h TYPE INCLUDE)
+install(FILES include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h
+              include/rmsnorm_mpi.h TYPE INCLUDE)
 install(EXPORT rmsnormTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
 
 if(TARGET rmsnorm_cuda_shared)
   set_target_properties(rmsnorm_cuda_static PROPERTIES EXPORT_NAME cuda_static)
   set_target_properties(rmsnorm_cuda_shared PROPERTIES EXPORT_NAME cuda_shared)
   install(TARGETS rmsnorm_cuda_static rmsnorm_cuda_shared EXPORT rmsnormCudaTargets)
-  install(FILES include/rmsnorm_cuda.h TYPE INCLUDE)
+  install(FILES include/rmsnorm_cuda.h include/rmsnorm_nccl.h TYPE INCLUDE)
   install(EXPORT rmsnormCudaTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
 endif()
 

@@ -8,7 +8,7 @@
  *   2. what to compute           rms_spec
  *   3. where the data is         rms_view, rms_forward_args, rms_backward_args
  *   4. the operations            rms_forward, rms_backward
- *   5. the split operations      rms_stats, rms_apply, ... for rows that are spread over machines
+ *   5. the split operations      rms_stats, rms_apply, ... for rows that are spread over machines (and rmsnorm_mpi.h)
  *   6. threads                   rms_executor, rms_pool (and rmsnorm_openmp.h)
  *   7. instruction sets          rms_isa_*
  *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
@@ -72,13 +72,14 @@ extern "C" {
   X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")                                   \
   X(RMS_E_VERSION, 18, "a struct is longer than this library knows and uses a field that it lacks")                     \
   X(RMS_E_ENVIRONMENT, 19, "RMSNORM_STREAM_BYTES is not a whole number of bytes")                                       \
-  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats or sums is not aligned to the size of its numbers")
+  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats or sums is not aligned to the size of its numbers")          \
+  X(RMS_E_COMMUNICATION, 21, "MPI or NCCL reported an error")
 
 typedef enum rms_status {
 #define RMS_STATUS_ENUM(name, number, message) name = number,
   RMS_STATUS_LIST(RMS_STATUS_ENUM)
 #undef RMS_STATUS_ENUM
-  RMS_STATUS_END = 21 /* no status: one more than the last number of this header */
+  RMS_STATUS_END = 22 /* no status: one more than the last number of this header */
 } rms_status;
 
 /* A sentence for a status; never NULL. */

@@ -46,7 +46,8 @@ static inline rms_status rms_cuda_backward(const rms_spec *spec, const rms_backw
 static inline size_t rms_cuda_backward_workspace(const rms_spec *spec, const rms_backward_args *args);
 
 /* The same in two halves, for rows that are sharded over GPUs: reduce `stats` and `sums` with ncclSum on doubles
- * (LayerNorm's statistics need rms_cuda_stats_merge instead). */
+ * (LayerNorm's statistics need rms_cuda_stats_merge instead). rmsnorm_nccl.h does so. pRMSNorm of each shard by its own
+ * first elements needs no exchange at all: it is rms_cuda_forward of the shard (RMS_NCCL_LOCAL there). */
 static inline rms_status rms_cuda_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
                                         rms_cuda_stream stream);
 static inline rms_status rms_cuda_stats_merge(const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from,

@@ -17,12 +17,14 @@
 #error "rmsnorm_openmp.h: compile with -fopenmp, or use rms_pool_create() of rmsnorm.h, which needs no OpenMP"
 #endif
 #include <omp.h>
+#include "rmsnorm_openmp_team.h"
 
 static inline void rms_openmp_run(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
   const int threads = (int)(intptr_t)ctx;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-  for (int64_t i = 0; i < tasks; i++)
-    task(arg, i);
+  rms_team_ team;
+  rms_team_begin_(&team, threads, tasks, task, arg);
+#pragma omp parallel num_threads(threads)
+  rms_team_run_(&team, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* threads: how many to use, the calling one included; below 1: as many as OpenMP would (OMP_NUM_THREADS). The executor

@@ -23,6 +23,7 @@ ISAS = [
     ("scalar", None, None),
     ("avx2", "RMS_WITH_AVX2", "avx2,fma,f16c"),
     ("avx512", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
+    ("avx512_bf16", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
     ("neon", "RMS_WITH_NEON", None),
 ]
 ARCHITECTURE = {"emmintrin.h": "__x86_64__", "immintrin.h": "__x86_64__", "cpuid.h": "__x86_64__", "arm_neon.h": "__aarch64__"}

@@ -4,11 +4,12 @@
 # On a machine with a GPU: builds the CUDA library, checks it, sanitizes it, times it, and writes docs/gpu-results.md.
 #
 #   scripts/gpu.sh [FOLDER]            everything; logs go to FOLDER (default: build-gpu/log)
-#   STEPS="build check" scripts/gpu.sh   some of: build check sanitize bench report
+#   STEPS="build check" scripts/gpu.sh   some of: build bench check sanitize mutate report
+#   COMMIT=...                          what is written where there is no git repository
 set -u
 cd "$(dirname "$0")/.."
 log=${1:-build-gpu/log}
-steps=${STEPS:-build check sanitize bench report}
+steps=${STEPS:-build bench check sanitize mutate report}
 arch=${ARCH:-90-real}
 mkdir -p "$log"
 export PATH=$PATH:/usr/local/cuda/bin
@@ -17,45 +18,65 @@ failed=0
 
 if has build; then
   generator=(); command -v ninja >/dev/null && generator=(-G Ninja)
-  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_VARIANTS=OFF \
+  cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
   start=$SECONDS
-  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared -j "$(nproc)" >"$log/build.txt" 2>&1 ||
+  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared cuda_nccl -j "$(nproc)" >"$log/build.txt" 2>&1 ||
     { tail -60 "$log/build.txt"; exit 1; }
   echo "built in $((SECONDS - start)) s"
 fi
 gpu_test=$(find build-gpu -name cuda_gpu -type f | head -1)
+if has bench; then
+  ./build-gpu/rmsnorm bench --device cuda ${PROBLEMS:-} >"$log/bench.txt" 2>&1 || failed=1
+  cat "$log/bench.txt"
+fi
 if has check; then
   start=$SECONDS
   {
-    for test in old_code shared; do
+    for test in old_code shared nccl; do
       "$(dirname "$gpu_test")/cuda_$test" || failed=1
     done
-    "$gpu_test" ${CHECK:-} || failed=1
+    jobs=()
+    for share in 0 1 2 3 4 5 6 7; do # side by side: most of the time is the oracle's, on the host
+      "$gpu_test" ${CHECK:-} --share $share/8 >"$log/share.$share" 2>&1 &
+      jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "$job" || failed=1; done
+    grep -h FAILED "$log"/share.?
+    tail -q -n 1 "$log"/share.?
     ./build-gpu/rmsnorm check --device cuda --quiet ${CHECK:+--short} && echo "rmsnorm check --device cuda: all within their bounds" || failed=1
   } >"$log/check.txt" 2>&1
   tail -50 "$log/check.txt"
   echo "checked in $((SECONDS - start)) s"
 fi
+sanitize() { # TOOL
+  local start=$SECONDS code
+  timeout "${SANITIZE_LIMIT:-300}" compute-sanitizer --tool "$1" --error-exitcode 9 "$gpu_test" --small >"$log/$1.txt" 2>&1
+  code=$?
+  echo "$1: exit $code, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$1.txt" | tail -1), $((SECONDS - start)) s"
+  return $code
+}
 if has sanitize; then
-  : >"$log/sanitize.txt"
+  jobs=()
   for tool in memcheck racecheck initcheck synccheck; do
-    start=$SECONDS
-    timeout "${SANITIZE_LIMIT:-90}" compute-sanitizer --tool "$tool" --error-exitcode 9 "$gpu_test" --small >"$log/$tool.txt" 2>&1
-    code=$?
-    [ $code -eq 0 ] || failed=1
-    echo "$tool: exit $code, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool.txt" | tail -1), $((SECONDS - start)) s" | tee -a "$log/sanitize.txt"
+    sanitize "$tool" >"$log/$tool.line" &
+    jobs+=($!)
   done
+  for job in "${jobs[@]}"; do wait "$job" || failed=1; done
+  cat "$log"/*.line | tee "$log/sanitize.txt"
 fi
-if has bench; then
-  ./build-gpu/rmsnorm bench --device cuda ${PROBLEMS:-} >"$log/bench.txt" 2>&1 || failed=1
-  cat "$log/bench.txt"
+if has mutate; then # planted errors: those of src/cuda that the small set of tests must catch
+  start=$SECONDS
+  tests/cuda/mutation.sh . build-gpu build-gpu/mutation >"$log/mutation.txt" 2>&1 || failed=1
+  cat "$log/mutation.txt"
+  echo "planted in $((SECONDS - start)) s"
 fi
 if has report; then
   {
     echo "# GPU results"
     echo
-    echo "Made by \`scripts/gpu.sh\` on $(date -u +%Y-%m-%d). Every figure is from one run on this machine:"
+    commit=${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null)$(git diff --quiet HEAD 2>/dev/null || echo ", with changes")}
+    echo "Made by \`scripts/gpu.sh\` on $(date -u +%Y-%m-%d) from commit ${commit:-unknown}. Every figure is from one run on this machine:"
     echo
     echo '```'
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.memory --format=csv
@@ -67,7 +88,13 @@ if has report; then
     echo
     echo '```'
     tail -16 "$log/check.txt"
-    cat "$log/sanitize.txt"
+    cat "$log/sanitize.txt" 2>/dev/null
+    echo '```'
+    echo
+    echo "## Planted errors (\`tests/cuda/mutation.sh\`)"
+    echo
+    echo '```'
+    cat "$log/mutation.txt" 2>/dev/null
     echo '```'
     echo
     echo "## Speed (\`rmsnorm bench --device cuda\`)"

@@ -10,7 +10,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that runs this: tests that build 
 build=$1
 jobs=$2
 part=$3
-rest='variant|mutation|browser|cuda|long' # labels; long: the Python package with torch, transformers and JAX
+rest='variant|mutation|browser|cuda|mpi|long' # labels; long: the Python package with torch, transformers and JAX
 report=$build/tests-$part.xml
 
 # Tests run beside each other, so each build inside a test gets one core; those builds share what was compiled before.

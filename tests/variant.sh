@@ -29,7 +29,7 @@ need() {
 configure_and_build() {
   targets=$1
   shift
-  cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
+  cmake -S "$source" -B "$own" -DRMSNORM_CLI=OFF -DRMSNORM_LAB=off -DRMSNORM_CUDA=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     -DRMSNORM_NO_OPENMP=ON "$@" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
   # shellcheck disable=SC2086 # a list
   cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
@@ -66,7 +66,7 @@ asan)
   ;;
 tsan)
   flags="-fsanitize=thread -O1 $less_inlining"
-  configure_and_build "threads threads_pool unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
+  configure_and_build "threads threads_pool threads_openmp_loaded unit_active" -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags"
   run_tests -L threads
   ;;
 clang)

@@ -111,16 +111,23 @@ static verify_data row_data(verify_data data, int64_t row) {
   return (data == VERIFY_ZEROROWS || data == VERIFY_NANROWS) && row % 2 == 1 ? data : VERIFY_NORMAL;
 }
 
+double verify_row_factor(verify_data data, int64_t row, rms_dtype dtype) {
+  const verify_data what = row_data(data, row);
+  return what == VERIFY_NORMAL     ? 1
+         : what == VERIFY_NANROWS  ? (double)NAN
+         : what == VERIFY_ZEROROWS ? 0
+                                   : scale_of(what, dtype);
+}
+
 void verify_set_rows(const verify_tensor *t, verify_data data) {
   for (int64_t row = 0; row < t->outer * t->inner; row++) {
-    const verify_data what = row_data(data, row);
+    const double factor = verify_row_factor(data, row, t->dtype);
     const int64_t at = row / t->inner * t->outer_stride + row % t->inner * t->inner_stride;
-    if (what == VERIFY_NORMAL || t->cols == 0) continue;
-    if (what == VERIFY_NANROWS) {
-      verify_store(t->dtype, t->data, at, (double)NAN);
+    if (factor == 1 || t->cols == 0) continue;
+    if (isnan(factor)) {
+      verify_store(t->dtype, t->data, at, factor);
       continue;
     }
-    const double factor = what == VERIFY_ZEROROWS ? 0 : scale_of(what, t->dtype);
     for (int64_t j = 0; j < t->cols; j++)
       verify_store(t->dtype, t->data, at + j, factor * verify_load(t->dtype, t->data, at + j));
   }

@@ -15,6 +15,8 @@ void verify_fill(verify_case *c, verify_role role);
 
 /* Makes rows of zeros, with a NaN, or of huge and small numbers of some rows, where the data's name says so. */
 void verify_set_rows(const verify_tensor *t, verify_data data);
+/* By what the elements of a row are multiplied there; NaN: the first becomes a NaN. */
+double verify_row_factor(verify_data data, int64_t row, rms_dtype dtype);
 
 /* problem->spec.partial strictly ascending indices below cols / groups. */
 void verify_draw_indices(const verify_problem *problem, int64_t *indices);

@@ -3,18 +3,23 @@
  * rmsnorm bench: a list of common problems, or the problems given. */
 #include "../cli.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
+#include "scaling.h"
+#include "walk.h"
 #ifdef RMSNORM_HAVE_CUDA
 #include "cuda.h"
 #endif
 
 typedef struct bench_options {
-  int json, shorter, list, verbose, targets;
-  const char *device;
+  int json, shorter, list, verbose, targets, order, sweep;
+  const char *device, *threads_text;
   int64_t threads, rounds; /* UNSET: as the problem says; as many as its time allows */
+  int all_threads;
 } bench_options;
 
 #define UNSET INT64_MIN
@@ -24,7 +29,9 @@ static const char EXAMPLES[] =
     "  rmsnorm bench --targets                        what the library aims at, and what is met\n"
     "  rmsnorm bench --short --json > bench.json\n"
     "  rmsnorm bench rms:fwd:bf16:512x4096            one problem; --verbose: all engines\n"
-    "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n";
+    "  rmsnorm bench layer:bwd:f32:8192x4096 --threads 2\n"
+    "  rmsnorm bench --threads all                    a table over numbers of threads\n"
+    "  rmsnorm bench --order --short                  is pRMSNorm <= RMSNorm <= LayerNorm?\n";
 
 static const char NOTES[] =
     "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
@@ -54,10 +61,8 @@ static int measure_text(const char *text, const bench_options *options, const me
   return code > 0 ? CLI_FAILED : CLI_BAD;
 }
 
-static int bench_problems(char **problems, int count, const bench_options *options) {
-  measure_options how = {.seconds = options->shorter ? 0.4 : 1.5,
-                         .rounds = options->rounds == UNSET ? 0 : options->rounds};
-  report r;
+/* Before anything is timed. */
+static int check_problems(char **problems, int count) {
   for (int i = 0; i < count; i++) {
     verify_problem problem;
     char reason[256];
@@ -65,6 +70,13 @@ static int bench_problems(char **problems, int count, const bench_options *optio
         measure_check(&problem, reason, sizeof reason))
       return cli_error(problems[i], "%s", reason);
   }
+  return CLI_OK;
+}
+
+static int bench_problems(char **problems, int count, const bench_options *options) {
+  measure_options how = {.seconds = options->shorter ? 0.4 : 1.5,
+                         .rounds = options->rounds == UNSET ? 0 : options->rounds};
+  report r;
   report_begin(&r, form_of(options));
   for (int i = 0; i < count; i++) {
     bench_result result;
@@ -103,7 +115,7 @@ static int bench_list(const bench_options *options, report *r) {
 static int bench_flatness(const bench_options *options, report *r) {
   measure_options how = {.seconds = options->shorter ? 0.05 : 0.25,
                          .rounds = options->rounds == UNSET ? 0 : options->rounds,
-                         .only_essential = 1};
+                         .set = MEASURE_ESSENTIAL};
   for (int i = 0; i < FLAT_LEVEL_COUNT; i++) {
     const flat_level *level = &FLAT_LEVELS[i];
     double cost[FLAT_WIDTH_COUNT], cheapest = 0, dearest = 0;
@@ -153,19 +165,59 @@ static void list_targets(void) {
   }
 }
 
+static int bench_all_threads(char **problems, int count, const bench_options *options) {
+  const measure_options how = {.seconds = options->shorter ? 0.4 : 1.2,
+                               .rounds = options->rounds == UNSET ? 0 : options->rounds};
+  return bench_scaling(problems, count, &how, options->shorter, options->json);
+}
+
+/* The walks have problems and numbers of threads of their own. */
+static int bench_walk(int problem_count, const bench_options *options) {
+  const char *name = options->order ? "--order" : "--sweep";
+  const walk_options how = {options->shorter, options->json, options->rounds == UNSET ? 0 : options->rounds};
+  if (options->order && options->sweep) return cli_error("--order", "--sweep is another list; take one of them");
+  if (problem_count > 0) return cli_error(name, "has its own list of problems");
+  if (options->threads_text) return cli_error(name, "runs on one thread and on all; --threads is not for it");
+  if (options->targets) return cli_error(name, "has no targets");
+  return options->order ? bench_order(&how) : bench_sweep(&how);
+}
+
+/* --threads N|all */
+static int read_threads(bench_options *options) {
+  const char *text = options->threads_text;
+  char *end = NULL;
+  if (!text) return CLI_OK;
+  options->all_threads = strcmp(text, "all") == 0;
+  if (options->all_threads) return CLI_OK;
+  errno = 0;
+  options->threads = strtoll(text, &end, 10);
+  if (end == text || *end || errno) return cli_error("--threads", "'%s' is neither a whole number nor 'all'", text);
+  if (options->threads < 1 || options->threads > 1024)
+    return cli_error("--threads", "%lld is outside 1..1024", (long long)options->threads);
+  return CLI_OK;
+}
+
 int cmd_bench(int argc, char **argv) {
   bench_options options = {.device = "cpu", .threads = UNSET, .rounds = UNSET};
   const cli_option table[] = {
       {"json", 0, CLI_FLAG, &options.json, NULL, "one JSON document instead of tables"},
       {"short", 0, CLI_FLAG, &options.shorter, NULL, "fewer rounds: a third of the time, more noise"},
       {"device", 0, CLI_STRING, &options.device, "D", "cpu (default) or cuda"},
-      {"threads", 0, CLI_INT, &options.threads, "N", "run every problem on N threads, the copies too"},
+      {"threads", 0, CLI_STRING, &options.threads_text, "N|all",
+       "run every problem on N threads, the copies too; all: a table over\n1, 2, 4, ... threads, of a list of its own "
+       "where no problem is given"},
       {"rounds", 0, CLI_INT, &options.rounds, "N", "N rounds a problem (default: as many as its time allows)"},
       {"list", 0, CLI_FLAG, &options.list, NULL, "print the problems and targets of the default list, time nothing"},
       {"verbose", 'v', CLI_FLAG, &options.verbose, NULL, "every engine of a problem, with quantiles"},
       {"targets", 0, CLI_FLAG, &options.targets, NULL,
        "say what the library aims at on each problem and whether it is met; also\nhow flat the cost is over widths: "
        "another half minute"},
+      {"order", 0, CLI_FLAG, &options.order, NULL,
+       "walk over a grid of shapes and print where pRMSNorm takes longer than\nRMSNorm, or RMSNorm longer than "
+       "LayerNorm: "
+       "minutes; --short: less"},
+      {"sweep", 0, CLI_FLAG, &options.sweep, NULL,
+       "sizes across the threshold of non-temporal stores, with both kinds\nof stores: a minute"},
       {0}};
   const cli_command command = {
       "bench",
@@ -177,8 +229,7 @@ int cmd_bench(int argc, char **argv) {
       NOTES};
   int code = cli_parse(&command, &argc, argv);
   if (code >= 0) return code;
-  if (options.threads != UNSET && (options.threads < 1 || options.threads > 1024))
-    return cli_error("--threads", "%lld is outside 1..1024", (long long)options.threads);
+  if ((code = read_threads(&options)) != CLI_OK) return code;
   if (options.rounds != UNSET && (options.rounds < 1 || options.rounds > ROUNDS_MAX))
     return cli_error("--rounds", "%lld is outside 1..%d", (long long)options.rounds, ROUNDS_MAX);
   if (strcmp(options.device, "cuda") == 0) {
@@ -195,6 +246,9 @@ int cmd_bench(int argc, char **argv) {
     list_targets();
     return CLI_OK;
   }
+  if (options.order || options.sweep) return bench_walk(argc, &options);
   if (options.targets && argc > 0) return cli_error("--targets", "belongs to the default list, without problems");
+  if ((code = check_problems(argv, argc)) != CLI_OK) return code;
+  if (options.all_threads) return bench_all_threads(argv, argc, &options);
   return argc > 0 ? bench_problems(argv, argc, &options) : bench_default(&options);
 }

@@ -223,7 +223,9 @@ static int prepare(bench_case *c, const verify_problem *problem) {
   else
     c->forward = verify_case_forward_args(&c->base);
   find_buffers(c);
-  return 0;
+  if (problem->backward || c->forward.rstd) return 0;
+  c->saved = calloc(2 * (size_t)verify_statistic_count(problem), sizeof *c->saved);
+  return c->saved ? 0 : -1;
 }
 
 int case_create(bench_case *c, const verify_problem *problem) {
@@ -238,5 +240,7 @@ int case_create(bench_case *c, const verify_problem *problem) {
 
 void case_destroy(bench_case *c) {
   if (c->arena) munmap(c->arena, c->arena_bytes);
+  free(c->saved);
   c->arena = NULL;
+  c->saved = NULL;
 }

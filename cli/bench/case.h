@@ -19,8 +19,9 @@ typedef struct bench_case {
   double bytes;         /* read and written, weights left out                              */
   void *arena;
   size_t arena_bytes, used;
-  int placed; /* buffers in the arena              */
-  int filled; /* the inputs have their contents    */
+  double *saved; /* forward without statistics: room for them, rstd and then mean; or NULL */
+  int placed;    /* buffers in the arena              */
+  int filled;    /* the inputs have their contents    */
 } bench_case;
 
 /* Returns 0, or -1 if memory is short. All buffers come from one mapping with huge pages asked for, and are touched. */

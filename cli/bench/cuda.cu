@@ -15,6 +15,7 @@
 #include "cuda_targets.h"
 #include "cuda_memory.h"
 extern "C" {
+#include "../../verify/data.h"
 #include "../cli.h"
 #include "traffic.h"
 }
@@ -58,7 +59,22 @@ size_t room_of(const verify_case *c, verify_role role) {
   return t.bytes / rms_dtype_size(t.dtype) * std::max(rms_dtype_size(s.dtype), rms_dtype_size(s.residual_dtype));
 }
 
-/* Saved statistics are ones: the time of a backward does not depend on their values. */
+/* Rows of zeros, with a NaN, or huge and small ones, where the problem asks for them. */
+void set_rows(Bench &b, const verify_tensor &t, void *p, verify_data data) {
+  const int64_t rows = t.outer * t.inner;
+  std::vector<double> factors((size_t)rows);
+  void *copy;
+  for (int64_t row = 0; row < rows; row++)
+    factors[(size_t)row] = verify_row_factor(data, row, t.dtype);
+  MUST(cudaMalloc(&copy, factors.size() * sizeof(double)));
+  b.owned.push_back(copy);
+  MUST(cudaMemcpy(copy, factors.data(), factors.size() * sizeof(double), cudaMemcpyHostToDevice));
+  multiply_rows(p, t.dtype, rows, t.inner, t.outer_stride, t.inner_stride, t.cols, static_cast<double *>(copy),
+                b.stream);
+}
+
+/* Saved statistics are ones, unless save_statistics() follows: the time of a backward depends on their values only
+ * where rows are unusual. */
 char *place(void *ctx, const verify_case *c, verify_role role) {
   static uint64_t seed = 1;
   Bench &b = *static_cast<Bench *>(ctx);
@@ -71,6 +87,10 @@ char *place(void *ctx, const verify_case *c, verify_role role) {
     fill_ones(p, t.cols, t.dtype, b.stream);
   else if (t.dtype != RMS_AS_X)
     fill_noise(p, (int64_t)(t.bytes / rms_dtype_size(t.dtype)), t.dtype, seed++, b.stream);
+  const verify_data data = role == VERIFY_DY                             ? c->problem.dy_data
+                           : role == VERIFY_X || role == VERIFY_RESIDUAL ? c->problem.data
+                                                                         : VERIFY_NORMAL;
+  if (data >= VERIFY_ZEROROWS) set_rows(b, t, p, data);
   if (!grows_with_rows(role)) b.shared[role] = static_cast<char *>(p);
   return static_cast<char *>(p);
 }
@@ -96,6 +116,17 @@ int count_sets(const Bench &b) {
   return (int)std::min(sets, (double)MOST_SETS);
 }
 
+/* The statistics of unusual rows as a forward saves them. */
+void save_statistics(const Bench &b, const verify_case &set) {
+  const rms_backward_args a = verify_case_backward_args(&set);
+  if (!set.problem.backward || set.problem.data < VERIFY_ZEROROWS || !a.rstd || !a.dx.data) return;
+  rms_forward_args f = {};
+  f.outer = a.outer, f.inner = a.inner;
+  f.x = a.x, f.y = a.dx;
+  f.rstd = const_cast<void *>(a.rstd), f.mean = const_cast<void *>(a.mean);
+  (void)rms_cuda_forward(&b.spec, &f, b.stream);
+}
+
 void make_set(Bench &b) {
   verify_case set = b.base;
   const verify_allocator allocator = {place, &b};
@@ -104,6 +135,7 @@ void make_set(Bench &b) {
     const rms_backward_args a = verify_case_backward_args(&set);
     (void)verify_case_place_workspace(&set, rms_cuda_backward_workspace(&b.spec, &a), &allocator);
   }
+  save_statistics(b, set);
   b.sets.push_back(set);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cuda_memory.h"
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 /* ---- copies ---- */
@@ -81,6 +82,37 @@ __global__ void noise_kernel(void *p, int64_t count, rms_dtype type, uint64_t se
 __global__ void ones_kernel(void *p, int64_t count, rms_dtype type) {
   for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
     store(p, i, type, 1.0f);
+}
+
+__device__ static float load(const void *p, int64_t i, rms_dtype type) {
+  if (type == RMS_F32) return static_cast<const float *>(p)[i];
+  if (type == RMS_F64) return (float)static_cast<const double *>(p)[i];
+  const uint16_t bits = static_cast<const uint16_t *>(p)[i];
+  return type == RMS_BF16 ? __uint_as_float((uint32_t)bits << 16) : __half2float(__ushort_as_half(bits));
+}
+
+/* A block for each row. */
+__global__ void multiply_kernel(void *p, rms_dtype type, int64_t rows, int64_t inner_rows, int64_t outer, int64_t inner,
+                                int64_t cols, const double *factors) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t at = row / inner_rows * outer + row % inner_rows * inner;
+    const double factor = factors[row];
+    if (factor == 1) continue;
+    for (int64_t j = threadIdx.x; j < (factor == factor ? cols : 1); j += blockDim.x) {
+      const double value = factor == factor ? factor * load(p, at + j, type) : factor;
+      if (type == RMS_F64)
+        static_cast<double *>(p)[at + j] = value;
+      else if (type == RMS_F16)
+        static_cast<uint16_t *>(p)[at + j] = __half_as_ushort(__double2half(value));
+      else
+        store(p, at + j, type, (float)value);
+    }
+  }
+}
+
+void multiply_rows(void *data, rms_dtype type, int64_t rows, int64_t inner_rows, int64_t outer, int64_t inner,
+                   int64_t cols, const double *factors, cudaStream_t stream) {
+  multiply_kernel<<<1024, 256, 0, stream>>>(data, type, rows, inner_rows, outer, inner, cols, factors);
 }
 
 void fill_noise(void *data, int64_t count, rms_dtype type, uint64_t seed, cudaStream_t stream) {

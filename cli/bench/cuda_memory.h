@@ -11,6 +11,10 @@
 /* Random numbers of either sign, of magnitudes below 2. */
 void fill_noise(void *data, int64_t count, rms_dtype type, uint64_t seed, cudaStream_t stream);
 void fill_ones(void *data, int64_t count, rms_dtype type, cudaStream_t stream);
+/* Multiplies row (i, h), `cols` elements at i*outer + h*inner, by factors[i*inner_rows + h], on the device; where that
+ * is NaN the first element becomes one. */
+void multiply_rows(void *data, rms_dtype type, int64_t rows, int64_t inner_rows, int64_t outer, int64_t inner,
+                   int64_t cols, const double *factors, cudaStream_t stream);
 
 /* Buffers of a copy, in vectors of 16 bytes: each write receives all reads, combined. */
 struct CopyBuffers {

@@ -12,23 +12,27 @@ static const char *verdict(int met) {
   return met ? "\033[32mmet\033[0m" : "\033[33mnot met\033[0m";
 }
 
-void report_begin(report *r, report_form form) {
+void report_title(cli_json *json) {
   machine m;
-  *r = (report){.form = form};
   machine_read(&m);
   const char *active = rms_isa_active();
-  if (form == REPORT_JSON) {
-    r->out.stream = stdout;
-    cli_json_open(&r->out, NULL, '{');
-    cli_json_text(&r->out, "version", rms_version());
-    cli_json_text(&r->out, "cpu", m.cpu);
-    cli_json_text(&r->out, "instruction_set", active ? active : "none");
-    cli_json_int(&r->out, "last_level_cache_bytes", m.last_level_bytes);
-    cli_json_open(&r->out, "problems", '[');
+  if (!json) {
+    printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
     return;
   }
-  printf("rmsnorm %s, %s, %s\n", rms_version(), m.cpu, active ? active : "no instruction set");
-  if (form == REPORT_VERBOSE)
+  cli_json_open(json, NULL, '{');
+  cli_json_text(json, "version", rms_version());
+  cli_json_text(json, "cpu", m.cpu);
+  cli_json_text(json, "instruction_set", active ? active : "none");
+  cli_json_int(json, "last_level_cache_bytes", m.last_level_bytes);
+}
+
+void report_begin(report *r, report_form form) {
+  *r = (report){.form = form, .out = {.stream = stdout}};
+  report_title(form == REPORT_JSON ? &r->out : NULL);
+  if (form == REPORT_JSON)
+    cli_json_open(&r->out, "problems", '[');
+  else if (form == REPORT_VERBOSE)
     printf(
         "Medians over interleaved rounds, caches warm; 20%% and 80%% quantiles. Every result of the library was first"
         "\ncompared bit for bit with the scalar kernel's. \"of copy\": speed as a fraction of the fastest copy (*) of "
@@ -41,7 +45,7 @@ void report_begin(report *r, report_form form) {
 
 /* ---- a row per problem ---- */
 
-static void time_text(double ns, char *text, size_t size) {
+void report_time(double ns, char *text, size_t size) {
   if (ns < 1e3)
     snprintf(text, size, "%.1f ns", ns);
   else if (ns < 1e6)
@@ -55,7 +59,7 @@ static void problem_row(const bench_result *b, const char *text) {
   char time[32], against_layer[32] = "", against_naive[32] = "";
   for (int i = 0; i < b->engine_count; i++)
     if (b->engines[i].type == ENGINE_NAIVE) naive = &b->engines[i];
-  time_text(self->median, time, sizeof time);
+  report_time(self->median, time, sizeof time);
   if (layer && layer != self) {
     double less = 100 * (1 - engine_ratio(layer, self));
     snprintf(against_layer, sizeof against_layer, "%.0f %% %s", less < 0 ? -less : less, less < 0 ? "more" : "less");

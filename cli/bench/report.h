@@ -36,6 +36,12 @@ typedef struct report {
   int target_count;
 } report;
 
+/* The library, the processor and the instruction set: a line, or the first members of a document, which stays open. */
+void report_title(cli_json *json);
+
+/* "1.25 us" */
+void report_time(double ns, char *text, size_t size);
+
 /* Problems are written at once; levels and targets are gathered and written at the end. */
 void report_begin(report *r, report_form form);
 void report_problem(report *r, const bench_result *result);

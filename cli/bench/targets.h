@@ -11,7 +11,8 @@ typedef enum target_measure {
   TARGET_MEMCPY,  /* at least this fraction of the speed of memcpy                   */
   TARGET_CALL,    /* at most this many ns a call                                     */
   TARGET_LAYER,   /* at least this share less time than LayerNorm on the same data   */
-  TARGET_PARTIAL  /* pRMSNorm p = 1/16: at least this share less time than RMSNorm   */
+  TARGET_PARTIAL, /* pRMSNorm p = 1/16: at least this share less time than RMSNorm   */
+  TARGET_SAVED    /* at most this multiple of the time where the statistics are saved */
 } target_measure;
 
 typedef struct bench_target {

@@ -174,6 +174,27 @@ void dataset_free(dataset *d) {
   *d = (dataset){0};
 }
 
+static uint64_t hash_block(uint64_t hash, const void *bytes, int64_t size) {
+  return bytes == NULL ? hash : lab_hash(hash, bytes, (size_t)size);
+}
+
+static uint64_t hash_images(uint64_t hash, const lab_images *images) {
+  hash = hash_block(hash, images->labels, images->count);
+  return hash_block(hash, images->pixels, images->count * images->channels * images->height * images->width);
+}
+
+uint64_t dataset_hash(const dataset *d) {
+  uint64_t hash = hash_images(hash_images(LAB_HASH_START, &d->train_images), &d->test_images);
+  hash = hash_block(hash, d->text.bytes, d->text.size);
+  hash = hash_block(hash, d->cloze.ids, d->cloze.ids_count * (int64_t)sizeof *d->cloze.ids);
+  for (int64_t i = 0; i < d->corpus.pairs.count; i++) {
+    const lab_pair *pair = &d->corpus.pairs.items[i];
+    hash = hash_block(hash, pair->source, (int64_t)strlen(pair->source) + 1);
+    hash = hash_block(hash, pair->target, (int64_t)strlen(pair->target) + 1);
+  }
+  return hash;
+}
+
 static int check_images(const dataset *d, lab_error *error) {
   const lab_images *images = &d->train_images;
   if (images->height >= SMALLEST_IMAGE && images->width >= SMALLEST_IMAGE) return 0;
@@ -185,6 +206,12 @@ int dataset_check(const dataset *d, lab_family family, const model_config *confi
   const model_sizes *s = &config->sizes;
   if (config->norm.kind == NORM_BATCH && family != FAMILY_CONVPOOL)
     return lab_fail(error, "--norms: batch is for convpool only, not for %s", family_name(family));
+  if (config->norm.kind == NORM_PRMS_LOCAL && family == FAMILY_CONVPOOL)
+    return lab_fail(error, "--norms: prms-local is not for convpool, whose rows are pixels");
+  if (config->norm.kind == NORM_PRMS_LOCAL &&
+      (s->width % config->norm.ranks != 0 || s->embed % config->norm.ranks != 0))
+    return lab_fail(error, "--ranks: %d does not divide the widths %lld and %lld", config->norm.ranks,
+                    (long long)s->width, (long long)(s->embed > 0 ? s->embed : s->width));
   if ((family == FAMILY_TRANSFORMER || family == FAMILY_LM) && s->width % s->heads != 0)
     return lab_fail(error, "--heads: %lld does not divide the width %lld", (long long)s->heads, (long long)s->width);
   if (s->batch < config->shards)

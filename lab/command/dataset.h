@@ -22,6 +22,8 @@ typedef struct dataset {
 
 int dataset_load(dataset *d, lab_family family, const lab_options *o, lab_error *error);
 void dataset_free(dataset *d);
+/* A hash of what the models learn from: the processes of a job must have the same. */
+uint64_t dataset_hash(const dataset *d);
 /* -1 with an error if these settings do not suit the family or its data: found before anything is trained. */
 int dataset_check(const dataset *d, lab_family family, const model_config *config, lab_error *error);
 /* For settings that dataset_check accepts. */

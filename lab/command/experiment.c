@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cluster.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/stop.h"
@@ -33,14 +34,25 @@ static int check_family(const lab_context *x, lab_family family, lab_error *erro
   return count < 0 ? -1 : 0;
 }
 
-int experiment_prepare(lab_context *x, lab_error *error) {
+static int prepare_own(lab_context *x, lab_error *error) {
   const lab_options *o = x->options;
   for (int i = 0; i < o->family_count; i++) {
     lab_family family = o->families[i];
     dataset *data = &x->data[family];
     if (dataset_load(data, family, o, error) < 0 || check_family(x, family, error) < 0) return -1;
   }
-  return o->checkpoints != NULL ? lab_make_folder(o->checkpoints, error) : 0;
+  return o->checkpoints != NULL && cluster_rank() == 0 ? lab_make_folder(o->checkpoints, error) : 0;
+}
+
+int experiment_prepare(lab_context *x, lab_error *error) {
+  const lab_options *o = x->options;
+  if (cluster_agree(prepare_own(x, error), error) < 0) return -1;
+  for (int i = 0; i < o->family_count; i++)
+    if (!cluster_same(dataset_hash(&x->data[o->families[i]]))) {
+      lab_fail(error, "%s: the processes do not have the same data", family_name(o->families[i]));
+      return cluster_agree(cluster_rank() == 0 ? -1 : 0, error); /* one message is enough */
+    }
+  return 0;
 }
 
 void experiment_announce(const lab_context *x) {
@@ -119,6 +131,9 @@ static void describe(const trainer *t, char *text, size_t size) {
     snprintf(text + used, size - used, ", dropout %g, noise %g, eps %g, %s, pRMSNorm of the %s elements", z->dropout,
              z->noise, t->m->config.norm.eps, z->pre_norm ? "norm first" : "norm last",
              t->m->config.norm.spread ? "spread" : "first");
+  used = strlen(text);
+  if (t->m->config.norm.kind == NORM_PRMS_LOCAL)
+    snprintf(text + used, size - used, " on each of %d ranks", t->m->config.norm.ranks);
 }
 
 static void add_run(const family_run *s, int index, double seconds_per_step, const model_score *score, int timing) {
@@ -128,7 +143,7 @@ static void add_run(const family_run *s, int index, double seconds_per_step, con
   lab_run run = lab_run_start(family_name(s->family), norm_name(c->norm.kind),
                               c->norm.engine == ENGINE_TEXTBOOK ? "textbook" : "library");
   step_shares shares = trainer_shares(t);
-  if (c->norm.kind == NORM_PRMS) run.p = c->norm.p;
+  if (c->norm.kind == NORM_PRMS || c->norm.kind == NORM_PRMS_LOCAL) run.p = c->norm.p;
   run.seed = c->seed;
   run.timing = timing;
   snprintf(run.metric, sizeof run.metric, "%s", t->m->kind->metric);
@@ -161,17 +176,31 @@ static int checkpoint_path(const family_run *s, int index, char *path, size_t si
   return length > 0 && length < (int)size ? 0 : lab_fail(s->error, "--checkpoints: path too long");
 }
 
-static int write_checkpoint(void *arg, int index) {
-  family_run *s = arg;
+/* Process 0 has the files. */
+static int write_own_checkpoint(family_run *s, int index) {
   char path[1024];
+  if (cluster_rank() > 0) return 0;
   if (checkpoint_path(s, index, path, sizeof path) < 0) return -1;
   return checkpoint_write(s->trainers[index], path, s->error);
 }
 
-static int resume(family_run *s, int index) {
+static int write_checkpoint(void *arg, int index) {
+  family_run *s = arg;
+  params_collect_moments(&s->trainers[index]->m->params);
+  return cluster_agree(write_own_checkpoint(s, index), s->error);
+}
+
+static int read_own_checkpoint(family_run *s, int index) {
   char path[1024];
+  if (cluster_rank() > 0) return 0;
   if (checkpoint_path(s, index, path, sizeof path) < 0) return -1;
   return access(path, F_OK) == 0 ? checkpoint_read(s->trainers[index], path, s->error) : 0;
+}
+
+static int resume(family_run *s, int index) {
+  if (cluster_agree(read_own_checkpoint(s, index), s->error) < 0) return -1;
+  checkpoint_share(s->trainers[index]);
+  return 0;
 }
 
 static int make_trainers(family_run *s, uint64_t seed) {
@@ -240,7 +269,8 @@ static int time_steps(lab_context *x, lab_family family, lab_error *error) {
     for (int engine = ENGINE_LIBRARY; engine <= ENGINE_TEXTBOOK; engine++) {
       model_config config;
       train_config train;
-      int one_way = norms[i] == NORM_NONE || norms[i] == NORM_BATCH; /* the same on both engines */
+      /* the same on both engines, or on one alone */
+      int one_way = norms[i] == NORM_NONE || norms[i] == NORM_BATCH || norms[i] == NORM_PRMS_LOCAL;
       if (one_way && engine == ENGINE_TEXTBOOK) continue;
       settings_of_family(o, family, &config, &train);
       config.norm.kind = norms[i];

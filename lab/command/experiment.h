@@ -28,6 +28,7 @@ enum { STOPPED = 1 };
 int experiment_run(lab_context *x, lab_error *error); /* the models, seed by seed, then their times */
 int psweep_run(lab_context *x, lab_error *error);
 int init_run(lab_context *x, lab_error *error);
+int scaling_run(lab_context *x, lab_error *error);
 
 /* A model with these settings and what trains it. */
 trainer *make_trainer(const lab_context *x, lab_family family, const model_config *config, const train_config *train);

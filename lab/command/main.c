@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cluster.h"
 #include "base/file.h"
 #include "cli.h"
 #include "command/experiment.h"
@@ -58,6 +59,8 @@ static int run_task(lab_context *x, lab_error *error) {
     return psweep_run(x, error);
   case TASK_INIT:
     return init_run(x, error);
+  case TASK_SCALING:
+    return scaling_run(x, error);
   case TASK_TRAIN:
   case TASKS:
     break;
@@ -81,54 +84,97 @@ static int write_report(const lab_report *report, const char *folder, lab_error 
 /* The exit code for a task's result. Positive results are STOPPED or, from the theory, the number of disagreements. */
 static int exit_code(const lab_options *o, int result) {
   if (result <= 0) return result < 0 ? CLI_BAD : CLI_OK;
-  return o->task == TASK_INVARIANCE || o->task == TASK_RATE ? CLI_FAILED : 128 + stop_requested();
+  return o->task == TASK_INVARIANCE || o->task == TASK_RATE ? CLI_FAILED : 128 + stop_signal();
+}
+
+/* The error of a process that only heard of another's is empty. */
+static int report_error(const lab_error *error) {
+  if (error->text[0] == 0) return CLI_BAD;
+  if (cluster_rank() == 0) return cli_error(NULL, "%s", error->text);
+  return cli_error(NULL, "process %d: %s", cluster_rank(), error->text);
 }
 
 static int run_and_report(lab_context *x, lab_error *error) {
   char folder[900];
-  if (experiment_prepare(x, error) < 0 || choose_folder(x->options, folder, sizeof folder, error) < 0)
-    return cli_error(NULL, "%s", error->text);
+  if (experiment_prepare(x, error) < 0) return report_error(error);
+  int chosen = cluster_rank() == 0 ? choose_folder(x->options, folder, sizeof folder, error) : 0;
+  if (cluster_agree(chosen, error) < 0) return report_error(error);
   if (!x->options->quiet) experiment_announce(x);
   stop_on_interrupt();
   int result = run_task(x, error), code = exit_code(x->options, result);
-  if (result < 0) code = cli_error(NULL, "%s", error->text);
-  if (write_report(x->report, folder, error) < 0) code = cli_error(NULL, "%s", error->text);
+  if (result < 0) code = report_error(error);
+  if (cluster_rank() == 0 && write_report(x->report, folder, error) < 0) code = report_error(error);
   return code;
 }
 
+/* One for each shard that this process has. */
 static int thread_count(const lab_options *o) {
-  int shards = settings_shards(o);
+  int shards = (settings_shards(o) + cluster_size() - 1) / cluster_size();
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   if (o->threads != UNSET) return (int)o->threads;
   return cpus < shards ? (cpus > 0 ? (int)cpus : 1) : shards;
 }
 
-int lab_main(int argc, char **argv) {
-  lab_options options;
+/* ---- several processes ---- */
+
+/* All processes read the same command line: one of them says what is wrong with it. */
+static int parse_quietly(lab_options *options, int argc, char **argv) {
+  fflush(stderr);
+  int before = dup(STDERR_FILENO);
+  if (before < 0 || freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL)
+    return CLI_BAD;
+  int code = options_parse(options, argc, argv);
+  fflush(stderr);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  return code;
+}
+
+static int join_cluster(lab_options *o) {
+  if (cluster_start() < 0)
+    return cli_error(NULL, "started as several processes, but built without MPI (RMSNORM_MPI=on)");
+  if (cluster_rank() > 0) o->quiet = 1;
+  if (o->family_count == 0 || settings_shards(o) >= cluster_size()) return CLI_OK;
+  if (cluster_rank() > 0) return CLI_BAD;
+  return cli_error("--shards", "%d shards of a batch are too few for %d processes", settings_shards(o), cluster_size());
+}
+
+static int run_lab(lab_options *options, int argc, char **words) {
   lab_report report = {0};
   lab_error error = {""};
+  rms_pool *pool = NULL;
+  int threads = thread_count(options);
+  rms_status status = rms_pool_create(&pool, threads);
+  if (cluster_most(status != RMS_OK)) {
+    rms_pool_destroy(pool);
+    return status == RMS_OK ? CLI_BAD : cli_error("--threads", "%d: %s", threads, rms_status_string(status));
+  }
+  machine m;
+  machine_read(&m);
+  lab_report_environment(&report, m.cpu, blas_kernels(), argc, words, threads);
+  report.processes = cluster_size();
+  rms_executor executor = rms_pool_executor(pool);
+  lab_context x = {.options = options, .executor = &executor, .report = &report};
+  int code = run_and_report(&x, &error);
+  experiment_free(&x);
+  rms_pool_destroy(pool);
+  lab_report_free(&report);
+  return code;
+}
+
+int lab_main(int argc, char **argv) {
+  lab_options options;
   char **words = malloc((size_t)argc * sizeof *words); /* the parser moves argv's */
   if (words == NULL) return cli_error(NULL, "out of memory");
   memcpy(words, argv, (size_t)argc * sizeof *words);
-  int code = options_parse(&options, argc, argv);
+  int first = cluster_expected_rank() == 0;
+  int code = first ? options_parse(&options, argc, argv) : parse_quietly(&options, argc, argv);
+  if (code >= 0 && !first) code = CLI_OK; /* mpirun ends the others when one fails: process 0, once it has said why */
   if (code < 0) {
-    blas_match_processor(argc, words);
-    int threads = thread_count(&options);
-    rms_pool *pool = NULL;
-    rms_status status = rms_pool_create(&pool, threads);
-    if (status != RMS_OK) {
-      code = cli_error("--threads", "%d: %s", threads, rms_status_string(status));
-    } else {
-      machine m;
-      machine_read(&m);
-      lab_report_environment(&report, m.cpu, blas_kernels(), argc, words, threads);
-      rms_executor executor = rms_pool_executor(pool);
-      lab_context x = {.options = &options, .executor = &executor, .report = &report};
-      code = run_and_report(&x, &error);
-      experiment_free(&x);
-      rms_pool_destroy(pool);
-    }
-    lab_report_free(&report);
+    blas_match_processor(argc, words); /* may start the program again, so before it joins a cluster */
+    code = join_cluster(&options);
+    if (code == CLI_OK) code = run_lab(&options, argc, words);
+    cluster_end();
   }
   free(words);
   return code;

@@ -48,11 +48,13 @@ typedef struct lab_option {
 
 static const lab_option table[] = {
     {TEXT("norms", norms, TRAIN | INIT), "LIST",
-     "none,layer,rms,prms,l2 and, for convpool, batch (default none,layer,rms,prms)"},
+     "none,layer,rms,prms,l2; for convpool batch, for the others prms-local (default none,layer,rms,prms)"},
     {TEXT("norm", norms, TRAIN | INIT), "LIST", "the same"},
     {NUMBER("p", p, TRAIN | INIT), 1e-9, 1, "P",
      "share of the row that pRMSNorm measures (default 0.25, convpool 0.5; with --full the\npaper's 0.0625, convpool "
      "0.125)"},
+    {COUNT("ranks", ranks, TRAIN | INIT), 1, 1024, "N",
+     "prms-local: every row's columns lie on N ranks, each with a statistic of its own (default 4)"},
     {TEXT("subset", subset, MODELS), "S", "pRMSNorm measures the first elements or spread ones (default first)"},
     {TEXT("engine", engine, MODELS), "E", "library (default) or textbook: each norm as un-fused passes over memory"},
     {NUMBER("eps", eps, MODELS), 0, 1, "E", "inside the root (default 1e-5)"},
@@ -60,7 +62,7 @@ static const lab_option table[] = {
     {COUNT("seed", seed, MODELS | THEORY), 1, 1e9, "N", "first seed (default 1)"},
     {COUNT("threads", threads, MODELS), 1, 256, "N",
      "threads (default: one per shard, at most the CPU's); never changes a result"},
-    {COUNT("shards", shards, MODELS), 1, 64, "N", "parts of a batch that can run at once (default 2, with --full 8)"},
+    {COUNT("shards", shards, MODELS), 1, 1024, "N", "parts of a batch that can run at once (default 2, with --full 8)"},
     {FLAG("full", full, MODELS), "the paper's sizes: months on two cores"},
     {COUNT("timing", timing, TRAIN), 0, 100000, "N",
      "steps of the comparison of times, each norm on both engines (default 30, with --full none)"},
@@ -104,15 +106,18 @@ static const lab_option table[] = {
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
 static const char examples[] =
-    "  rmsnorm lab                                    three models, four norms, two seeds: seven minutes on two cores\n"
+    "  rmsnorm lab                                    three models, four norms, two seeds: five minutes on two cores\n"
     "  rmsnorm lab transformer --runs 5               mean and spread over five seeds\n"
     "  rmsnorm lab lm --text book.txt --norms layer,rms\n"
+    "  mpirun -n 2 rmsnorm lab scaling lm             the time of a step on one process and on two\n"
     "  rmsnorm lab invariance                         the paper's table of invariances, found by experiment\n";
 
 static const char notes[] =
     "MODEL: rnnsearch, transformer, convpool (these three without a MODEL), reader, order, lm; or all.\n"
     "invariance, rate: the paper's theory, measured. psweep [MODEL]: over p. init [MODEL]: weights that start around\n"
-    "0.2. Exit codes: 0 done, 1 an experiment's answer is no, 2 bad usage, bad input or too little memory, 130 "
+    "0.2. scaling [MODEL]: the time of a step on 1, 2, ... processes, and an estimate for more machines. mpirun -n N\n"
+    "rmsnorm lab ... trains on N processes with the bits of one (docs/distributed.md). Exit codes: 0 done, 1 an "
+    "experiment's answer is no, 2 bad usage, bad input or too little memory, 130 "
     "stopped\n"
     "by Ctrl-C, 143 by SIGTERM (what was done by then is in the report).\n";
 
@@ -142,8 +147,8 @@ static int parse_words(lab_options *o, int *argc, char **argv) {
                               .help = table[i].help};
   const cli_command command = {
       .name = "lab",
-      .usage =
-          "[MODEL...] [OPTION...]\n       rmsnorm lab invariance | rate | psweep [MODEL] | init [MODEL] [OPTION...]",
+      .usage = "[MODEL...] [OPTION...]\n       rmsnorm lab invariance | rate | psweep [MODEL] | init [MODEL] | scaling "
+               "[MODEL] [OPTION...]",
       .summary =
           "Trains the models of \"Root Mean Square Layer Normalization\" with each norm and compares quality and "
           "time.",
@@ -189,7 +194,7 @@ static void default_families(lab_options *o) {
 }
 
 static int read_subject(lab_options *o, int count, char **words) {
-  static const char *const tasks[TASKS] = {"", "invariance", "rate", "psweep", "init"};
+  static const char *const tasks[TASKS] = {"", "invariance", "rate", "psweep", "init", "scaling"};
   int first = 0;
   for (int task = 1; count > 0 && task < TASKS; task++)
     if (strcmp(words[0], tasks[task]) == 0) {
@@ -267,6 +272,16 @@ static int check_together(const lab_options *o) {
   return CLI_OK;
 }
 
+static int check_local(const lab_options *o, const norm_kind *norms, int count) {
+  int local = 0;
+  for (int i = 0; i < count; i++)
+    local |= norms[i] == NORM_PRMS_LOCAL;
+  if (!local && o->ranks != UNSET) return cli_error("--ranks", "belongs to --norms prms-local");
+  if (local && o->engine != NULL && strcmp(o->engine, "textbook") == 0)
+    return cli_error("--engine", "prms-local has no textbook form");
+  return CLI_OK;
+}
+
 int options_parse(lab_options *o, int argc, char **argv) {
   leave_open(o);
   int code = parse_words(o, &argc, argv);
@@ -286,8 +301,9 @@ int options_parse(lab_options *o, int argc, char **argv) {
   if (check_together(o) != CLI_OK) return CLI_BAD;
   norm_kind norms[NORM_KINDS];
   lab_error error;
-  if (o->norms != NULL && options_norms(o, "", norms, &error) < 0) return cli_error(NULL, "%s", error.text);
-  return -1;
+  int count = o->norms != NULL ? options_norms(o, "", norms, &error) : 0;
+  if (count < 0) return cli_error(NULL, "%s", error.text);
+  return check_local(o, norms, count) == CLI_OK ? -1 : CLI_BAD;
 }
 
 int options_norms(const lab_options *o, const char *otherwise, norm_kind norms[NORM_KINDS], lab_error *error) {
@@ -300,7 +316,8 @@ int options_norms(const lab_options *o, const char *otherwise, norm_kind norms[N
            (strlen(norm_name((norm_kind)kind)) != length || strncmp(norm_name((norm_kind)kind), at, length) != 0))
       kind++;
     if (kind == NORM_KINDS)
-      return lab_fail(error, "--norms: '%.*s' is none of none, layer, rms, prms, l2, batch", (int)length, at);
+      return lab_fail(error, "--norms: '%.*s' is none of none, layer, rms, prms, l2, batch, prms-local", (int)length,
+                      at);
     for (int i = 0; i < count; i++)
       if (norms[i] == (norm_kind)kind) return lab_fail(error, "--norms: %.*s is named twice", (int)length, at);
     norms[count++] = (norm_kind)kind;

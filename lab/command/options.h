@@ -20,7 +20,7 @@ typedef enum lab_family {
 const char *family_name(lab_family family);
 
 /* The task that the command line asks for. */
-typedef enum lab_task { TASK_TRAIN = 0, TASK_INVARIANCE, TASK_RATE, TASK_PSWEEP, TASK_INIT, TASKS } lab_task;
+typedef enum lab_task { TASK_TRAIN = 0, TASK_INVARIANCE, TASK_RATE, TASK_PSWEEP, TASK_INIT, TASK_SCALING, TASKS } lab_task;
 
 /* Counts that the command line leaves open are UNSET, reals NAN, strings NULL; they follow from the
  * family's settings. */
@@ -28,7 +28,7 @@ enum { UNSET = -1 };
 
 typedef struct lab_options {
   lab_task task;
-  lab_family families[FAMILIES]; /* of TASK_TRAIN, TASK_PSWEEP and TASK_INIT */
+  lab_family families[FAMILIES]; /* of all but TASK_INVARIANCE and TASK_RATE */
   int family_count;
 
   int full, synthetic, pre_norm, post_norm, resume, quiet, replace;
@@ -36,7 +36,7 @@ typedef struct lab_options {
   const char *source, *target, *catalogue, *language, *text, *images; /* data */
   const char *checkpoints;
   double p, rate, dropout, noise, clip, eps;
-  int64_t every, runs, seed, threads, shards, steps, timing, batch, warmup;
+  int64_t every, runs, seed, threads, shards, ranks, steps, timing, batch, warmup;
   int64_t width, embed, hidden, layers, heads, length, beam, tested;
   int64_t merges, max_words, pairs;
 } lab_options;

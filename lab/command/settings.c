@@ -17,7 +17,7 @@ static const family_defaults small_defaults[FAMILIES] = {
          {.steps = 280, .rate = 4e-3, .warmup = 40, .decay = 1, .beta2 = 0.98, .clip = 1}},
     /* The paper's dropout of 0.5 and noise are for 200 epochs; here no image is seen twice. */
     [FAMILY_CONVPOOL] = {{.embed = 12, .batch = 8, .tested = 2000},
-                         {.steps = 4000, .rate = 3e-3, .warmup = 100, .decay = 1, .beta2 = 0.999, .clip = 1}},
+                         {.steps = 7000, .rate = 3e-3, .warmup = 100, .decay = 1, .beta2 = 0.999, .clip = 1}},
     [FAMILY_READER] = {{.width = 64, .embed = 64, .batch = 32, .tested = 400},
                        {.steps = 200, .rate = 3e-3, .warmup = 20, .decay = 1, .beta2 = 0.999, .clip = 5}},
     [FAMILY_ORDER] = {{.width = 128, .embed = 64, .batch = 128, .tested = 500},
@@ -106,6 +106,7 @@ void settings_of_family(const lab_options *o, lab_family family, model_config *c
   config->shards = settings_shards(o);
   config->norm.engine = o->engine != NULL && strcmp(o->engine, "textbook") == 0 ? ENGINE_TEXTBOOK : ENGINE_LIBRARY;
   config->norm.p = chosen_real(o->p, default_share(family, o->full));
+  config->norm.ranks = (int)chosen(o->ranks, 4);
   config->norm.eps = chosen_real(o->eps, 1e-5);
   config->norm.spread = o->subset != NULL && strcmp(o->subset, "spread") == 0;
   *train = d->train;

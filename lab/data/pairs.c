@@ -102,5 +102,5 @@ lab_pairs_split lab_pairs_cut(lab_pairs *pairs, uint64_t seed, int64_t dev, int6
   int64_t train = pairs->count - dev - test;
   const lab_pair *items = pairs->items;
   if (!items) return (lab_pairs_split){0};
-  return (lab_pairs_split){{items, train}, {items + train, dev}, {items + train + dev, test}};
+  return (lab_pairs_split){{items, train}, {items + train + test, dev}, {items + train, test}};
 }

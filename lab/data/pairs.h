@@ -65,8 +65,9 @@ typedef struct lab_pairs_split {
   lab_pairs_slice train, dev, test;
 } lab_pairs_split;
 
-/* Shuffles by seed and cuts. dev and test are each lowered to a tenth of the pairs where the set is small. The order
- * before the call does not matter (the pairs are sorted first), so the split depends on the set and the seed alone. */
+/* Shuffles by seed and cuts. dev is for choosing settings; training and scores leave it alone. dev and test are each
+ * lowered to a tenth of the pairs where the set is small. The order before the call does not matter (the pairs are
+ * sorted first), so the split depends on the set and the seed alone. */
 lab_pairs_split lab_pairs_cut(lab_pairs *pairs, uint64_t seed, int64_t dev, int64_t test);
 
 /* Adds one pair; the strings are copied. */

@@ -145,7 +145,7 @@ static void write_section_table(lab_out *out, const lab_section *section) {
 
 /* A norm has the same colour everywhere; other series take turns. */
 static const char *series_style(const char *name, int64_t index) {
-  static const char *const norms[] = {"n-none", "n-layer", "n-rms", "n-prms", "n-l2", "n-batch"};
+  static const char *const norms[] = {"n-none", "n-layer", "n-rms", "n-prms", "n-l2", "n-batch", "n-prms-local"};
   static const char *const others[] = {"s-0", "s-1", "s-2", "s-3", "s-4", "s-5"};
   for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
     char title[64];
@@ -263,13 +263,16 @@ static void write_head(lab_out *out, const lab_report *report, const lab_family 
     lab_out_format(out, "The theory of the RMSNorm paper, measured on this machine.");
   lab_out_format(out, "</p>\n");
   write_verdict(out, families, family_count);
+  char processes[48] = "";
+  if (report->processes > 1) snprintf(processes, sizeof processes, "%d processes of ", report->processes);
   lab_out_format(out, "<p class='facts'><span>");
   lab_out_html(out, report->cpu);
   lab_out_format(
       out,
-      "</span><span>%d thread%s</span><span>rmsnorm %s, %s</span><span>OpenBLAS, %s</span><span>%s</span></p>\n"
+      "</span><span>%s%d thread%s</span><span>rmsnorm %s, %s</span><span>OpenBLAS, %s</span><span>%s</span></p>\n"
       "<p class='facts'><code>",
-      report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->blas, report->date);
+      processes, report->threads, report->threads == 1 ? "" : "s", report->version, report->isa, report->blas,
+      report->date);
   lab_out_html(out, report->command);
   lab_out_format(out, "</code></p>\n");
   if (report->note[0]) {

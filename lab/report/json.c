@@ -109,6 +109,7 @@ static json_t *environment_of(const lab_report *report) {
   json_object_set_new(e, "openblas_kernels", text_of(report->blas));
   json_object_set_new(e, "note", text_of(report->note));
   json_object_set_new(e, "threads", json_integer(report->threads));
+  if (report->processes > 1) json_object_set_new(e, "processes", json_integer(report->processes));
   return e;
 }
 

@@ -140,9 +140,9 @@ void lab_report_free(lab_report *report) {
 /* ---- Names ---- */
 
 void lab_norm_title(char *title, size_t size, const char *norm, double p) {
-  static const char *const names[][2] = {{"none", "no norm"},     {"layer", "LayerNorm"}, {"rms", "RMSNorm"},
-                                         {"prms", "pRMSNorm"},    {"l2", "L2-norm"},      {"batch", "BatchNorm"},
-                                         {"weight", "WeightNorm"}};
+  static const char *const names[][2] = {
+      {"none", "no norm"}, {"layer", "LayerNorm"}, {"rms", "RMSNorm"},       {"prms", "pRMSNorm"},
+      {"l2", "L2-norm"},   {"batch", "BatchNorm"}, {"weight", "WeightNorm"}, {"prms-local", "local pRMSNorm"}};
   const char *name = norm;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i][0], norm) == 0) name = names[i][1];

@@ -29,7 +29,7 @@ typedef struct lab_point {
  * sets them so. */
 typedef struct lab_run {
   char family[24]; /* "rnnsearch", "transformer", "lm", "convpool", "reader", "order" */
-  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch" */
+  char norm[16];   /* "none", "layer", "rms", "prms", "l2", "batch", "prms-local" */
   char engine[16]; /* "library", "textbook" */
   double p;        /* pRMSNorm's share; LAB_NONE for the others */
   uint64_t seed;
@@ -79,6 +79,7 @@ typedef struct lab_section {
 typedef struct lab_report {
   char cpu[128], date[32], command[512], version[32], isa[16], blas[32];
   int threads;
+  int processes; /* that trained together; 0 or 1: this one alone */
   char note[256]; /* shown at the top: "stopped by Ctrl-C after 3 of 12 runs" */
   lab_run *runs;
   int64_t run_count, run_capacity;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Adam over blocks of fixed size: the blocks run on any threads, every sum has a fixed order.
+ * Adam over blocks of fixed size: the blocks run on any threads and processes, every sum has a fixed order.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cluster.h"
 #include "base/tasks.h"
 #include "tape/params.h"
 #include "tape/vecmath.h"
 
-enum { BLOCK = 8192, LANES = 8 };
+enum { BLOCK = PARAM_BLOCK, LANES = 8 };
 
 typedef struct update {
   params *p;
@@ -57,21 +58,25 @@ static int64_t block_length(const params *p, int64_t block) {
 static void reduce_task(void *arg, int64_t block) {
   params *p = ((update *)arg)->p;
   real *sum = p->grads + block * BLOCK;
-  for (int shard = 1; shard < p->shards; shard++)
+  for (int shard = 1; shard < p->own; shard++)
     add_into(sum, sum + shard * p->size, block_length(p, block));
+}
+
+static int is_own(const params *p, int64_t block) {
+  return block * BLOCK >= p->part && block * BLOCK < p->end;
 }
 
 static void squares_task(void *arg, int64_t block) {
   update *u = arg;
-  u->squares[block] = sum_of_squares(u->p->grads + block * BLOCK, block_length(u->p, block));
+  if (is_own(u->p, block)) u->squares[block] = sum_of_squares(u->p->grads + block * BLOCK, block_length(u->p, block));
 }
 
 static void update_task(void *arg, int64_t block) {
   update *u = arg;
   params *p = u->p;
   int64_t at = block * BLOCK, n = block_length(p, block);
-  update_block(p->value + at, p->m + at, p->v + at, p->grads + at, n, u);
-  for (int shard = 0; shard < p->shards; shard++)
+  if (is_own(p, block)) update_block(p->value + at, p->m + at, p->v + at, p->grads + at, n, u);
+  for (int shard = 0; shard < p->own; shard++)
     memset(p->grads + shard * p->size + at, 0, (size_t)n * sizeof(real));
 }
 
@@ -81,6 +86,7 @@ static void update_running(params *p) {
     const param *item = &p->items[i];
     if (item->kind != PARAM_RUNNING) continue;
     for (int64_t j = item->offset; j < item->offset + item->rows * item->cols; j++) {
+      if (j < p->part || j >= p->end) continue;
       p->value[j] += (real)0.1 * (p->grads[j] / (real)p->shards - p->value[j]);
       p->grads[j] = 0;
     }
@@ -88,11 +94,13 @@ static void update_running(params *p) {
 }
 
 double adam_step(params *p, const adam_config *config, int64_t step, const rms_executor *executor) {
-  int64_t blocks = (p->size + BLOCK - 1) / BLOCK;
+  int64_t blocks = p->blocks;
   update u = {.p = p, .squares = lab_alloc((size_t)blocks, sizeof(double))};
-  run_tasks(executor, blocks, reduce_task, &u);
+  if (!p->added_up) run_tasks(executor, blocks, reduce_task, &u);
+  p->added_up = 0;
   update_running(p);
   run_tasks(executor, blocks, squares_task, &u);
+  cluster_collect(u.squares, blocks, sizeof *u.squares);
   double sum = 0;
   for (int64_t i = 0; i < blocks; i++)
     sum += u.squares[i];
@@ -106,5 +114,6 @@ double adam_step(params *p, const adam_config *config, int64_t step, const rms_e
   u.correct1 = (real)(1 / (1 - pow(config->beta1, (double)step)));
   u.correct2 = (real)(1 / (1 - pow(config->beta2, (double)step)));
   run_tasks(executor, blocks, update_task, &u);
+  cluster_collect(p->value, blocks, BLOCK * sizeof(real));
   return norm;
 }

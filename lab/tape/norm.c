@@ -10,7 +10,7 @@
 #include <string.h>
 
 const char *norm_name(norm_kind kind) {
-  static const char *const names[NORM_KINDS] = {"none", "layer", "rms", "prms", "l2", "batch"};
+  static const char *const names[NORM_KINDS] = {"none", "layer", "rms", "prms", "l2", "batch", "prms-local"};
   return names[kind];
 }
 
@@ -53,6 +53,11 @@ rms_spec norm_spec(tape *t, const norm_config *config, int64_t cols) {
     spec.partial = rms_partial_count(cols, config->p);
     if (config->spread) spec.indices = spread_indices(t, cols, spec.partial);
   }
+  if (config->kind == NORM_PRMS_LOCAL) {
+    spec.groups = config->ranks;
+    spec.partial = rms_partial_count(cols / config->ranks, config->p);
+    if (config->spread) spec.indices = spread_indices(t, cols / config->ranks, spec.partial);
+  }
   return spec;
 }
 
@@ -73,7 +78,7 @@ static void add_segment(tape *t, norm_op *op, int64_t start, int64_t cols) {
   s->y = tape_view(t, op->y, 0, op->y->rows, start, cols);
   if (op->config.engine == ENGINE_TEXTBOOK) return;
   s->weight = effective_weight(t, &op->config, op->gain, start, cols);
-  s->rstd = tape_keep(t, rows * sizeof(real));
+  s->rstd = tape_keep(t, rows * (size_t)(s->spec.groups > 1 ? s->spec.groups : 1) * sizeof(real));
   if (op->config.kind == NORM_LAYER) s->mean = tape_keep(t, rows * sizeof(real));
 }
 

@@ -53,13 +53,14 @@ tensor *op_unit_abs(tape *t, tensor *x);
 
 /* ---- Normalization (tape/norm.c, tape/norm_textbook.c, tape/channel_norm.c) ---- */
 
-typedef enum norm_kind { NORM_NONE = 0, NORM_LAYER, NORM_RMS, NORM_PRMS, NORM_L2, NORM_BATCH, NORM_KINDS } norm_kind;
+typedef enum norm_kind { NORM_NONE = 0, NORM_LAYER, NORM_RMS, NORM_PRMS, NORM_L2, NORM_BATCH, NORM_PRMS_LOCAL, NORM_KINDS } norm_kind;
 typedef enum norm_engine { ENGINE_LIBRARY = 0, ENGINE_TEXTBOOK = 1 } norm_engine;
 
 typedef struct norm_config {
   norm_kind kind;
   norm_engine engine;
-  double p; /* NORM_PRMS: share of the row that enters the statistic */
+  double p;  /* NORM_PRMS: share of the row that enters the statistic; NORM_PRMS_LOCAL: share of each shard of it */
+  int ranks; /* NORM_PRMS_LOCAL: shards of the columns, each with a statistic of its own; library engine only */
   double eps;
   int spread; /* NORM_PRMS: 0: the first elements, as in the paper; 1: elements spread evenly over the row */
 } norm_config;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cluster.h"
+
 enum { GAP = 16 }; /* every parameter starts at a multiple of 64 bytes */
 
 static int64_t declare(params *p, const char *name, param item) {
@@ -51,12 +53,23 @@ static void initialise(params *p, const param *item, uint64_t seed, double centr
 
 void params_allocate(params *p, int shards, uint64_t seed, double centre) {
   p->shards = shards;
-  p->value = zeros(p->size);
-  p->m = zeros(p->size);
-  p->v = zeros(p->size);
-  p->grads = zeros(p->size * shards);
+  p->first = (int)cluster_start_of(shards, cluster_rank());
+  p->own = (int)cluster_start_of(shards, cluster_rank() + 1) - p->first;
+  p->blocks = (p->size + PARAM_BLOCK - 1) / PARAM_BLOCK;
+  p->part = cluster_start_of(p->blocks, cluster_rank()) * PARAM_BLOCK;
+  p->end = cluster_start_of(p->blocks, cluster_rank() + 1) * PARAM_BLOCK;
+  if (p->end > p->size) p->end = p->size;
+  p->value = zeros(p->blocks * PARAM_BLOCK);
+  p->m = zeros(p->blocks * PARAM_BLOCK);
+  p->v = zeros(p->blocks * PARAM_BLOCK);
+  p->grads = zeros(p->size * p->own);
   for (int64_t i = 0; i < p->count; i++)
     initialise(p, &p->items[i], seed, centre);
+}
+
+void params_collect_moments(params *p) {
+  cluster_collect(p->m, p->blocks, PARAM_BLOCK * sizeof(real));
+  cluster_collect(p->v, p->blocks, PARAM_BLOCK * sizeof(real));
 }
 
 void params_free(params *p) {
@@ -77,7 +90,8 @@ int64_t params_trained(const params *p) {
 
 tensor *tape_param(tape *t, const params *p, int shard, int64_t id) {
   const param *item = &p->items[id];
+  const int at = shard >= p->first && shard < p->first + p->own ? shard - p->first : 0;
   tensor *x = tape_keep(t, sizeof *x);
-  *x = (tensor){p->value + item->offset, p->grads + shard * p->size + item->offset, item->rows, item->cols, item->cols};
+  *x = (tensor){p->value + item->offset, p->grads + at * p->size + item->offset, item->rows, item->cols, item->cols};
   return x;
 }

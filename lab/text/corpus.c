@@ -29,7 +29,7 @@ int corpus_make(corpus *c, lab_pairs *pairs, uint64_t seed, int32_t merges, int3
   *c = (corpus){.pairs = *pairs};
   *pairs = (lab_pairs){0};
   lab_pairs_split split = lab_pairs_cut(&c->pairs, seed, held_out, held_out);
-  if (split.train.count < 1 || split.dev.count < 1 || split.test.count < 1) {
+  if (split.train.count < 1 || split.test.count < 1) {
     lab_fail(error, "%s: %" PRId64 " usable sentence pairs are too few to train and test on", c->pairs.origin,
              c->pairs.count);
     lab_pairs_free(&c->pairs);
@@ -45,14 +45,12 @@ int corpus_make(corpus *c, lab_pairs *pairs, uint64_t seed, int32_t merges, int3
   c->ids = lab_alloc((size_t)(c->pairs.count * 2 * max_ids), sizeof *c->ids);
   int64_t used = 0;
   c->train = encode_slice(c, &split.train, max_ids, &used);
-  c->dev = encode_slice(c, &split.dev, max_ids, &used);
   c->test = encode_slice(c, &split.test, max_ids, &used);
   return 0;
 }
 
 void corpus_free(corpus *c) {
   free(c->train.items);
-  free(c->dev.items);
   free(c->test.items);
   free(c->ids);
   lab_bpe_free(c->bpe);

@@ -24,7 +24,7 @@ typedef struct corpus {
   lab_pairs pairs;
   lab_bpe *bpe; /* one vocabulary for both sides */
   int64_t vocabulary;
-  coded_set train, dev, test;
+  coded_set train, test;
   int32_t *ids;
 } corpus;
 

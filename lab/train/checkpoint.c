@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cluster.h"
 #include "train/safetensors.h"
 
 #ifdef LAB_DOUBLE
@@ -44,6 +45,8 @@ static void settings_of(const trainer *t, char *text, size_t size) {
            c->seed, c->shards, c->centre, z->width, z->embed, z->hidden, z->layers, z->heads, z->length, z->batch,
            z->dropout, z->noise, z->smoothing, z->pre_norm, g->steps, g->rate, g->warmup, g->decay, g->beta1, g->beta2,
            g->clip, t->data);
+  size_t used = strlen(text);
+  if (c->norm.kind == NORM_PRMS_LOCAL) snprintf(text + used, size - used, " ranks=%d", c->norm.ranks);
 }
 
 int checkpoint_write(const trainer *t, const char *path, lab_error *error) {
@@ -133,4 +136,19 @@ int checkpoint_read(trainer *t, const char *path, lab_error *error) {
   }
   safetensors_free(&file);
   return result;
+}
+
+void checkpoint_share(trainer *t) {
+  int64_t step = t->step;
+  cluster_share(&step, sizeof step);
+  if (cluster_size() == 1 || step == 0) return;
+  block blocks[BLOCKS];
+  list_blocks(&t->m->params, blocks);
+  for (int b = 0; b < BLOCKS; b++)
+    cluster_share(blocks[b].data, (size_t)t->m->params.size * sizeof(real));
+  lab_point *curve = lab_alloc((size_t)step, sizeof *curve);
+  if (cluster_rank() == 0) memcpy(curve, t->curve, (size_t)step * sizeof *curve);
+  cluster_share(curve, (size_t)step * sizeof *curve);
+  if (cluster_rank() > 0) trainer_restore(t, step, curve);
+  free(curve);
 }

@@ -11,5 +11,7 @@
 int checkpoint_write(const trainer *t, const char *path, lab_error *error);
 /* The trainer must have been created with the settings of the one that was written. */
 int checkpoint_read(trainer *t, const char *path, lab_error *error);
+/* Together (base/cluster.h): every process goes on from the state of process 0. */
+void checkpoint_share(trainer *t);
 
 #endif

@@ -21,7 +21,7 @@ static int all_done(const contest *c) {
 int contest_run(contest *c, const char *title, int quiet, int64_t every, checkpoint_fn checkpoint, void *arg) {
   progress p = progress_start(c, title, quiet);
   int result = 0;
-  for (int round = 0; result == 0 && !all_done(c) && !stop_requested(); round++) {
+  for (int round = 0; result == 0 && !all_done(c) && !stop_signal(); round++) {
     for (int i = 0; result == 0 && i < c->count; i++) {
       result = take_turn(c, (round + i) % c->count, every, checkpoint, arg); /* the order rotates */
       progress_show(&p, c, 0);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cluster.h"
 #include "rmsnorm.h"
+#include "train/gradients.h"
 
 trainer *trainer_create(model *m, const train_config *config, const rms_executor *executor) {
   blas_single_threaded();
@@ -40,10 +42,15 @@ static double rate_at(const train_config *c, int64_t step) {
   return c->rate * (1 - 0.9 * way);
 }
 
+/* What a shard's step tells; numbers only, since it travels between processes. */
+typedef struct shard_result {
+  double loss, bytes;
+  tape_times times;
+} shard_result;
+
 typedef struct shard_job {
   trainer *t;
-  double *losses;
-  int64_t *bytes;
+  shard_result *results; /* of all shards */
 } shard_job;
 
 static uint64_t noise_key(const trainer *t, int64_t shard) {
@@ -51,28 +58,40 @@ static uint64_t noise_key(const trainer *t, int64_t shard) {
   return lab_rng_next(&rng);
 }
 
-static void shard_task(void *arg, int64_t shard) {
+static void shard_task(void *arg, int64_t index) {
   shard_job *job = arg;
+  int64_t shard = job->t->m->params.first + index;
   tape *tp = job->t->tapes[shard];
+  shard_result *result = &job->results[shard];
   double start = lab_seconds(), cpu_start = lab_thread_seconds();
   tape_reset(tp, 1, noise_key(job->t, shard));
   tp->times = (tape_times){0};
   tensor *loss = job->t->m->kind->loss(job->t->m, tp, (int)shard);
-  job->losses[shard] = (double)loss->v[0];
-  job->bytes[shard] = tape_activation_bytes(tp);
-  if (isfinite(job->losses[shard])) tape_backward(tp, loss);
+  result->loss = (double)loss->v[0];
+  result->bytes = (double)tape_activation_bytes(tp);
+  if (isfinite(result->loss)) tape_backward(tp, loss);
   tp->times.total += lab_seconds() - start;
   tp->times.cpu += lab_thread_seconds() - cpu_start;
+  result->times = tp->times;
 }
 
-static tape_times times_of_shards(const trainer *t) {
-  tape_times sum = {0};
-  for (int i = 0; i < t->m->config.shards; i++) {
-    sum.blas += t->tapes[i]->times.blas;
-    sum.norm += t->tapes[i]->times.norm;
-    sum.total += t->tapes[i]->times.total;
-    sum.cpu += t->tapes[i]->times.cpu;
+/* The sum over the shards, in their order; those of other processes are fetched. */
+static shard_result run_shards(trainer *t) {
+  int shards = t->m->config.shards;
+  shard_job job = {t, lab_alloc((size_t)shards, sizeof(shard_result))};
+  run_tasks(t->executor, t->m->params.own, shard_task, &job);
+  cluster_collect(job.results, shards, sizeof(shard_result));
+  shard_result sum = {0};
+  for (int i = 0; i < shards; i++) {
+    const shard_result *r = &job.results[i];
+    sum.loss += r->loss;
+    sum.bytes += r->bytes;
+    sum.times.blas += r->times.blas;
+    sum.times.norm += r->times.norm;
+    sum.times.total += r->times.total;
+    sum.times.cpu += r->times.cpu;
   }
+  free(job.results);
   return sum;
 }
 
@@ -84,39 +103,37 @@ static void record(trainer *t, double loss, double seconds, double before) {
   t->seconds[t->step - 1] = seconds;
 }
 
+/* Adds up the gradients and updates the parameters; returns the gradient's norm. */
+static double update(trainer *t) {
+  adam_config adam = {rate_at(&t->config, t->step), t->config.beta1, t->config.beta2, 1e-8, t->config.clip};
+  double start = lab_seconds(), exchanged = cluster_seconds();
+  gradients_add_up(&t->m->params);
+  double norm = adam_step(&t->m->params, &adam, t->step, t->executor);
+  exchanged = cluster_seconds() - exchanged;
+  t->exchange_seconds += exchanged;
+  t->optimiser_seconds += lab_seconds() - start - exchanged;
+  return norm;
+}
+
 double trainer_step(trainer *t) {
-  int shards = t->m->config.shards;
   double start = lab_seconds(), before = trainer_seconds(t);
   t->step++;
   model_prepare(t->m, t->step);
-  shard_job job = {t, lab_alloc((size_t)shards, sizeof(double)), lab_alloc((size_t)shards, sizeof(int64_t))};
-  run_tasks(t->executor, shards, shard_task, &job);
-  double loss = 0;
-  int64_t bytes = 0;
-  for (int i = 0; i < shards; i++) {
-    loss += job.losses[i];
-    bytes += job.bytes[i];
-  }
-  free(job.losses);
-  free(job.bytes);
-  if (bytes > t->activation_bytes) t->activation_bytes = bytes;
-  double optimiser_start = lab_seconds(), optimiser_cpu = lab_process_seconds();
-  double gradient = (double)NAN;
-  if (isfinite(loss)) {
-    adam_config adam = {rate_at(&t->config, t->step), t->config.beta1, t->config.beta2, 1e-8, t->config.clip};
-    gradient = adam_step(&t->m->params, &adam, t->step, t->executor);
-  }
+  shard_result sum = run_shards(t);
+  if ((int64_t)sum.bytes > t->activation_bytes) t->activation_bytes = (int64_t)sum.bytes;
+  double update_start = lab_seconds(), update_cpu = lab_process_seconds();
+  double gradient = isfinite(sum.loss) ? update(t) : (double)NAN;
   double end = lab_seconds();
-  optimiser_cpu = lab_process_seconds() - optimiser_cpu;
-  if (!isfinite(loss) || !isfinite(gradient)) t->diverged = t->step;
-  record(t, loss, end - start, before);
-  t->times[t->step - 1] = times_of_shards(t);
-  t->times[t->step - 1].total += end - optimiser_start;
-  t->times[t->step - 1].cpu += optimiser_cpu;
-  return loss;
+  if (!isfinite(sum.loss) || !isfinite(gradient)) t->diverged = t->step;
+  record(t, sum.loss, end - start, before);
+  sum.times.total += end - update_start;
+  sum.times.cpu += lab_process_seconds() - update_cpu;
+  t->times[t->step - 1] = sum.times;
+  return sum.loss;
 }
 
 model_score trainer_evaluate(trainer *t) {
+  if (cluster_rank() > 0) return (model_score){0}; /* process 0 scores and reports */
   return t->m->kind->evaluate(t->m, t->tapes, t->executor);
 }
 

@@ -31,7 +31,8 @@ typedef struct trainer {
   int64_t seconds_capacity;
   tape_times *times; /* of each step since this process started; summed over shards, total includes the optimiser */
   int64_t times_capacity;
-  int64_t activation_bytes; /* most of any step, over all shards */
+  int64_t activation_bytes;                   /* most of any step, over all shards */
+  double exchange_seconds, optimiser_seconds; /* of all steps: messages between processes; sums and Adam */
 } trainer;
 
 trainer *trainer_create(model *m, const train_config *config, const rms_executor *executor);
@@ -39,7 +40,7 @@ void trainer_free(trainer *t);
 int trainer_done(const trainer *t); /* all steps done, or diverged */
 /* One step; returns the loss. */
 double trainer_step(trainer *t);
-model_score trainer_evaluate(trainer *t); /* does not count as training time */
+model_score trainer_evaluate(trainer *t); /* does not count as training time; zeros but on process 0 */
 double trainer_seconds(const trainer *t); /* training time so far */
 /* Seconds per step of trainers that alternated on the same batches: the median of their mean time, times each one's
  * median share. Shares are compared step by step, in CPU time, so that what slows the machine for a while favours none.

@@ -6,6 +6,7 @@ from ._core import partial_count
 
 LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
 TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm on the CPU, for rmsnorm.patch
+DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
 EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
 _MODES = {(r, e): i | j for r, i in ROUNDINGS.items() for e, j in EPS_PLACES.items()}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import torch
 
-from ._options import BEFORE_WEIGHT, EPS_OUTSIDE, LAYER
-from ._torch_ops import BIAS_F32, BIAS_PER_HEAD, DEFAULTS, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
+from . import _torch_ops  # noqa: F401, defines the operators
+from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_OUTSIDE, LAYER
+from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
 _add_norm_stats = torch.ops.rmsnorm._add_norm_stats.default
@@ -21,7 +22,7 @@ _add_norm_backward = torch.ops.rmsnorm._add_norm_backward.default
 _norm_stats_builtin, _norm_backward_builtin = _norm_stats._op, _norm_backward._op
 
 
-def _bias_flags(bias):
+def bias_flags_of(bias):
     if bias is None:
         return 0
     return (BIAS_F32 if bias.dtype is torch.float32 else 0) | (BIAS_PER_HEAD if bias.dim() == 2 else 0)
@@ -39,7 +40,7 @@ def _members(t, options):
     partial, indices = options[2], options[5]
     if indices is not None:
         return t.index_select(-1, indices)
-    return t[..., :partial] if partial else t
+    return t[..., : max(partial, 0)] if partial else t
 
 
 def _scattered(t, width, options):
@@ -50,13 +51,29 @@ def _scattered(t, width, options):
     return torch.nn.functional.pad(t, (0, width - t.shape[-1]))
 
 
-def _statistic(x, options):
+class Whole:
+    """Sums and means of rows that one process holds whole."""
+
+    @staticmethod
+    def sum(t):
+        return t.sum(-1, keepdim=True)
+
+    @staticmethod
+    def mean(t):
+        return t.mean(-1, keepdim=True)
+
+    @staticmethod
+    def count(t):
+        return t.shape[-1]
+
+
+def _statistic(x, options, rows=Whole):
     """e, the elements less their mean in LayerNorm; r; and c with dr = -c * k * mean(e * de) over the statistic's elements."""
     eps, mode = options[0], options[4]
     a = _grouped(x, options)
-    e = a - a.mean(-1, keepdim=True) if mode & LAYER else a
+    e = a - rows.mean(a) if mode & LAYER else a
     members = _members(e, options)
-    k, s = members.shape[-1], members.square().mean(-1, keepdim=True)
+    k, s = rows.count(members), rows.mean(members.square())
     if mode & EPS_OUTSIDE:
         root = s.sqrt()
         r = 1 / (root + eps)
@@ -69,18 +86,18 @@ def _rounded(t, dtype, options):
     return t.to(dtype).to(t.dtype) if options[4] & BEFORE_WEIGHT else t
 
 
-def differentiable_backward(dy, x, dsum, weight, options):
+def differentiable_backward(dy, x, dsum, weight, options, rows=Whole):
     """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row."""
     options = (*options, *DEFAULTS[len(options) - 1 :])
-    e, r, c = _statistic(x, options)
+    e, r, c = _statistic(x, options, rows)
     d = dy.to(e.dtype)
     h = _rounded((e * r).reshape(x.shape), dy.dtype, options)
     u = d if weight is None else d * (weight.to(e.dtype) + options[1])
     u = _rounded(u, dy.dtype, options).reshape(e.shape)
-    along = _members(e, options) * ((u * e).sum(-1, keepdim=True) * c)
+    along = _members(e, options) * (rows.sum(u * e) * c)
     dx = u * r - _scattered(along, e.shape[-1], options)
     if options[4] & LAYER:
-        dx = dx - dx.mean(-1, keepdim=True)
+        dx = dx - rows.mean(dx)
     dx = dx.reshape(x.shape)
     return dx if dsum is None else dx + dsum.to(e.dtype), d * h, d
 
@@ -105,11 +122,12 @@ def tangent(x, dx, weight, dweight, dbias, dtype, options):
 
 def _sum_to(t, heads, dtype):
     keep = 2 if heads else 1
-    return t.reshape(-1, *t.shape[t.dim() - keep :]).sum(0).to(dtype)
+    last = t.dim() - keep
+    return t.reshape(t.shape[:last].numel(), *t.shape[last:]).sum(0).to(dtype)
 
 
-def _double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype):
-    dx, dw, db = differentiable_backward(dy, x, dsum, weight, ctx.options)
+def double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype, rows=Whole):
+    dx, dw, db = differentiable_backward(dy, x, dsum, weight, ctx.options, rows)
     heads = weight.dim() == 2 if weight is not None else bool(ctx.bias_flags & BIAS_PER_HEAD)
     bias_dtype = torch.float32 if ctx.bias_flags & BIAS_F32 else dy.dtype
     return (
@@ -120,7 +138,7 @@ def _double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype):
     )
 
 
-def _again() -> bool:
+def differentiated_again() -> bool:
     """Whether the gradients are to be differentiated again: then grad mode is on in a backward. Dynamo has it on always."""
     return torch.is_grad_enabled() and not torch.compiler.is_dynamo_compiling()
 
@@ -129,8 +147,8 @@ def _norm_gradients(ctx, dy, backward):
     x, weight, stats = ctx.saved_tensors
     need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
     wanted = ctx.bias_flags | WANT_DX * need_x | WANT_DWEIGHT * need_weight | WANT_DBIAS * need_bias
-    if _again():
-        dx, _, dweight, dbias = _double_backward(ctx, dy, x, None, weight, wanted, x.dtype)
+    if differentiated_again():
+        dx, _, dweight, dbias = double_backward(ctx, dy, x, None, weight, wanted, x.dtype)
     else:
         dx, dweight, dbias = backward(dy, x, weight, stats, wanted, *ctx.options)
     return dx if need_x else None, dweight if need_weight else None, dbias if need_bias else None
@@ -149,8 +167,8 @@ def _add_norm_gradients(ctx, dy, dsum):
         wanted |= WANT_DX
     if need_residual and wider:
         wanted |= WANT_DRESIDUAL
-    if _again():
-        dx, dresidual, dweight, dbias = _double_backward(ctx, dy, total, dsum, weight, wanted, total.dtype)
+    if differentiated_again():
+        dx, dresidual, dweight, dbias = double_backward(ctx, dy, total, dsum, weight, wanted, total.dtype)
     else:
         dx, dresidual, dweight, dbias = _add_norm_backward(dy, total, dsum, weight, stats, wanted, *ctx.options)
     return (
@@ -167,7 +185,7 @@ class Norm(torch.autograd.Function):
         y, stats = _norm_stats_builtin(x, weight, bias, *options)
         ctx.save_for_backward(x, weight, stats)
         ctx.options = options
-        ctx.bias_flags = 0 if bias is None else _bias_flags(bias)
+        ctx.bias_flags = 0 if bias is None else bias_flags_of(bias)
         return y
 
     @staticmethod
@@ -180,7 +198,7 @@ class AddNorm(torch.autograd.Function):
     def forward(ctx, x, residual, weight, bias, options):
         y, total, stats = _add_norm_stats(x, residual, weight, bias, *options)
         ctx.save_for_backward(total, weight, stats)
-        ctx.options, ctx.bias_flags, ctx.dtype = options, _bias_flags(bias), x.dtype
+        ctx.options, ctx.bias_flags, ctx.dtype = options, bias_flags_of(bias), x.dtype
         ctx.set_materialize_grads(False)
         return y, total
 
@@ -222,7 +240,7 @@ class TracedNorm(torch.autograd.Function):
         x, weight, bias, *options = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(x, weight, output[1])
-        ctx.options, ctx.bias_flags = tuple(options), _bias_flags(bias)
+        ctx.options, ctx.bias_flags = tuple(options), bias_flags_of(bias)
 
     @staticmethod
     def backward(ctx, dy, _):
@@ -241,7 +259,7 @@ class TracedAddNorm(torch.autograd.Function):
         x, residual, weight, bias, *options = inputs
         ctx.mark_non_differentiable(output[2])
         ctx.save_for_backward(output[1], weight, output[2])
-        ctx.options, ctx.bias_flags, ctx.dtype = tuple(options), _bias_flags(bias), x.dtype
+        ctx.options, ctx.bias_flags, ctx.dtype = tuple(options), bias_flags_of(bias), x.dtype
 
     @staticmethod
     def backward(ctx, dy, dsum, _):

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import torch
 
+from . import sharded
 from ._options import LAYER, partial_of
 from .torch import _run
 
-__all__ = ["LayerNorm", "PartialRMSNorm", "RMSNorm"]
+__all__ = ["LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]
 
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
 _EPSILON_32 = torch.finfo(torch.float32).eps
@@ -31,14 +32,18 @@ def _widening_devices(function: str) -> tuple[str, ...]:
 _WIDENED = {0: _widening_devices("rms_norm"), LAYER: _widening_devices("layer_norm")}
 
 
+def _run_whole(x, weight, bias, eps, partial, mode):
+    return _run(x, weight, bias, eps, 0.0, partial, 1, mode)
+
+
 def _as_autocast_does(x, kind):
     if x.device.type in _WIDENED[kind] and torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
         return x.float()
     return x
 
 
-def _normalize(x, shape, weight, bias, eps, partial, mode):
-    """Over the last len(shape) dimensions, which become one."""
+def _normalize(x, shape, weight, bias, eps, partial, mode, run=_run_whole):
+    """Over the last len(shape) dimensions, which become one. run(x, weight, bias, eps, partial, mode) gives the result."""
     if _WIDENED[mode]:
         x = _as_autocast_does(x, mode)
     if eps is None:
@@ -46,11 +51,11 @@ def _normalize(x, shape, weight, bias, eps, partial, mode):
     if len(shape) == 1:
         if x.shape[-1] != shape[0]:
             raise RuntimeError(f"the last dimension of x is {x.shape[-1]}; {shape[0]} is expected")
-        return _run(x, _fitting(weight, x), _fitting(bias, x), eps, 0.0, partial, 1, mode)
+        return run(x, _fitting(weight, x), _fitting(bias, x), eps, partial, mode)
     if tuple(x.shape[-len(shape) :]) != tuple(shape):
         raise RuntimeError(f"x has the shape {tuple(x.shape)}; {tuple(shape)} is expected at its end")
     weight, bias = (None if p is None else _fitting(p, x).flatten() for p in (weight, bias))
-    return _run(x.flatten(-len(shape)), weight, bias, eps, 0.0, partial, 1, mode).reshape(x.shape)
+    return run(x.flatten(-len(shape)), weight, bias, eps, partial, mode).reshape(x.shape)
 
 
 def _fitting(parameter, x):
@@ -94,3 +99,65 @@ class LayerNorm(torch.nn.LayerNorm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER)
+
+
+# ---- columns that are spread over processes ----
+
+
+class _Sharded:
+    """What the norms of spread rows have in common: the group, by its name, so that modules can be copied and pickled."""
+
+    def _set_group(self, process_group):
+        self._group = None if process_group is None else sharded.group_of(process_group)
+
+    def _run(self, x, weight, bias, eps, partial, mode):
+        group = sharded.group_of(None) if self._group is None else self._group
+        return sharded.run(x, weight, bias, group, eps, 0.0, partial, mode)
+
+    def extra_repr(self) -> str:
+        name = "default" if self._group is None else self._group[0]
+        return f"{super().extra_repr()}, process_group={name}"
+
+
+class ShardedRMSNorm(_Sharded, torch.nn.RMSNorm):
+    """RMSNorm of rows whose columns are spread over the processes of a group: see :mod:`rmsnorm.sharded`.
+
+    normalized_shape and the weight are those of this process's columns, which may be none; the other arguments and the rules
+    for eps and dtypes are those of :class:`RMSNorm`. process_group=None is the default group, when forward runs.
+
+    >>> ShardedRMSNorm(1024, eps=1e-6)
+    ShardedRMSNorm((1024,), eps=1e-06, elementwise_affine=True, process_group=default)
+    """
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, process_group=None, device=None, dtype=None):
+        super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
+        self._set_group(process_group)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _normalize(x, self.normalized_shape, self.weight, None, self.eps, 0, 0, self._run)
+
+
+class ShardedLayerNorm(_Sharded, torch.nn.LayerNorm):
+    """LayerNorm of rows whose columns are spread over the processes of a group, as :class:`ShardedRMSNorm`."""
+
+    def __init__(
+        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, process_group=None, device=None, dtype=None
+    ):
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device=device, dtype=dtype)
+        self._set_group(process_group)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER, self._run)
+
+
+class LocalRMSNorm(PartialRMSNorm):
+    """The norm of spread rows that needs no communication: each process normalises its columns by the first share p of them.
+
+    normalized_shape and the weight are those of this process's columns. With shards of the same size the rows together are what
+    ``rmsnorm.torch.rms_norm(x, weight, groups=processes, partial=p)`` gives in one process, to the bit. It is another function of
+    the row than RMSNorm, and depends on the number of shards: a model has to be trained with it. Of a DTensor it takes the local part,
+    ``x.to_local()``.
+
+    >>> LocalRMSNorm(1024, p=0.25, eps=1e-6)
+    LocalRMSNorm((1024,), eps=1e-06, elementwise_affine=True, p=0.25)
+    """

@@ -39,9 +39,11 @@ static rms_status stage(pn_rows *rows, place *p) {
   return p->view->data ? RMS_OK : RMS_E_MEMORY;
 }
 
+/* Arrays without elements may have no address, which would say that they are absent; they get this one. */
+static double nothing;
+
 /* x is the first place and decides the order of the rows. */
 static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *places, int count, bool per_head) {
-  static char nothing[8]; /* arrays without elements may have no address, which would say that they are absent */
   rms_status status;
   pn_rows_begin(rows, memory, places[0].tensor, per_head);
   for (int i = 0; i < count; i++)
@@ -51,7 +53,7 @@ static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *plac
     place *p = &places[i];
     if (!p->tensor) continue;
     p->view->dtype = p->tensor->dtype;
-    p->view->data = rows->outer * rows->inner > 0 ? p->tensor->data : nothing;
+    p->view->data = rows->outer * rows->inner > 0 ? p->tensor->data : (void *)&nothing;
     if (rows->outer * rows->inner == 0) continue;
     if (!p->staged)
       pn_rows_strides(rows, p->tensor, &p->view->outer_stride, &p->view->inner_stride);
@@ -64,7 +66,7 @@ static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *plac
 /* Statistics are dense in the order of the rows. */
 static rms_status place_statistic(pn_rows *rows, const pn_tensor *t, bool output, void **pointer) {
   if (!t) return RMS_OK;
-  *pointer = t->data;
+  *pointer = rows->outer * rows->inner > 0 ? t->data : (void *)&nothing;
   if (rows->outer * rows->inner == 0 || pn_rows_dense(rows, t)) return RMS_OK;
   *pointer = pn_rows_stage(rows, t, output);
   return *pointer ? RMS_OK : RMS_E_MEMORY;
@@ -97,7 +99,7 @@ static bool no_heads(const rms_spec *spec, const pn_rows *rows) {
 }
 
 static rms_status prepare_forward(const pn_forward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
-                                  rms_forward_args *args) {
+                                  rms_forward_args *args, rms_stat **stats) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->residual, (rms_view *)&args->residual, false, false},
                     {call->y, &args->y, true, false},
@@ -113,7 +115,8 @@ static rms_status prepare_forward(const pn_forward *call, const pn_memory *memor
   if ((status = place_weight(rows, call->bias, false, (void **)&args->bias, &args->bias_dtype)) != RMS_OK)
     return status;
   if ((status = place_statistic(rows, call->rstd, true, &args->rstd)) != RMS_OK) return status;
-  return place_statistic(rows, call->mean, true, &args->mean);
+  if ((status = place_statistic(rows, call->mean, true, &args->mean)) != RMS_OK) return status;
+  return place_statistic(rows, call->stats, call->part == PN_STATS, (void **)stats);
 }
 
 /* After the call, or instead of it. */
@@ -135,21 +138,30 @@ static rms_status run_torch_sums(const pn_backend *backend, const rms_spec *spec
 }
 
 static rms_status run_forward(const pn_forward *call, const pn_backend *backend, const rms_spec *spec,
-                              const rms_forward_args *args) {
+                              const rms_forward_args *args, rms_stat *stats) {
+  if (call->part == PN_STATS) return backend->stats(backend->context, spec, args, stats);
+  if (call->part == PN_APPLY) return backend->apply(backend->context, spec, args, stats);
   return call->torch_sums ? run_torch_sums(backend, spec, args) : backend->forward(backend->context, spec, args);
 }
 
 rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend) {
   rms_spec spec = call->spec;
   rms_forward_args args = {0};
+  rms_stat *stats = NULL;
   pn_rows rows;
-  rms_status status = prepare_forward(call, &backend->memory, &rows, &spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_forward(call, backend, &spec, &args);
+  rms_status status = prepare_forward(call, &backend->memory, &rows, &spec, &args, &stats);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_forward(call, backend, &spec, &args, stats);
   return finish(&rows, status);
 }
 
+/* The arrays of a backward in two halves. */
+typedef struct {
+  rms_stat *stats;
+  rms_grad_sum *sums;
+} halves;
+
 static rms_status prepare_backward(const pn_backward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
-                                   rms_backward_args *args) {
+                                   rms_backward_args *args, halves *between) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->dy, (rms_view *)&args->dy, false, false},
                     {call->dresidual, (rms_view *)&args->dresidual, false, false},
@@ -167,18 +179,29 @@ static rms_status prepare_backward(const pn_backward *call, const pn_memory *mem
   if ((status = place_weight(rows, call->dweight, true, &args->dweight, &args->dweight_dtype)) != RMS_OK) return status;
   if ((status = place_weight(rows, call->dbias, true, &args->dbias, &args->dbias_dtype)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->rstd, false, (void **)&args->rstd)) != RMS_OK) return status;
-  return place_statistic(rows, call->mean, false, (void **)&args->mean);
+  if ((status = place_statistic(rows, call->mean, false, (void **)&args->mean)) != RMS_OK) return status;
+  if ((status = place_statistic(rows, call->stats, false, (void **)&between->stats)) != RMS_OK) return status;
+  return place_statistic(rows, call->sums, call->part == PN_STATS, (void **)&between->sums);
 }
 
-static rms_status run_backward(const pn_backend *backend, const rms_spec *spec, rms_backward_args *args) {
-  const size_t bytes = backend->workspace(spec, args);
+static rms_status run_part(pn_part part, const pn_backend *backend, const rms_spec *spec, const rms_backward_args *args,
+                           const halves *between) {
+  const void *context = backend->context;
+  if (part == PN_STATS) return backend->backward_stats(context, spec, args, between->stats, between->sums);
+  if (part == PN_APPLY) return backend->backward_apply(context, spec, args, between->stats, between->sums);
+  return backend->backward(context, spec, args);
+}
+
+static rms_status run_backward(pn_part part, const pn_backend *backend, const rms_spec *spec, rms_backward_args *args,
+                               const halves *between) {
+  const size_t bytes = part == PN_STATS ? 0 : backend->workspace(spec, args);
   const pn_memory *memory = &backend->memory;
   pn_block block;
-  if (bytes == 0) return backend->backward(backend->context, spec, args);
+  if (bytes == 0) return run_part(part, backend, spec, args, between);
   if (bytes > INT64_MAX || !memory->allocate(memory->context, (int64_t)bytes, &block)) return RMS_E_MEMORY;
   args->workspace = block.data;
   args->workspace_bytes = bytes;
-  rms_status status = backend->backward(backend->context, spec, args);
+  rms_status status = run_part(part, backend, spec, args, between);
   memory->release(memory->context, &block);
   return status;
 }
@@ -186,10 +209,20 @@ static rms_status run_backward(const pn_backend *backend, const rms_spec *spec, 
 rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend) {
   rms_spec spec = call->spec;
   rms_backward_args args = {0};
+  halves between = {0};
   pn_rows rows;
-  rms_status status = prepare_backward(call, &backend->memory, &rows, &spec, &args);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_backward(backend, &spec, &args);
+  rms_status status = prepare_backward(call, &backend->memory, &rows, &spec, &args, &between);
+  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_backward(call->part, backend, &spec, &args, &between);
   return finish(&rows, status);
+}
+
+rms_status pn_run_merge(const pn_tensor *into, const pn_tensor *from, const pn_backend *backend) {
+  const rms_spec spec = {.cols = 1, .kind = RMS_KIND_LAYER};
+  int64_t count = 1;
+  for (int d = 0; d < into->ndim - 1; d++)
+    count *= into->shape[d];
+  if (count == 0) return RMS_OK;
+  return backend->merge(backend->context, &spec, count, (rms_stat *)into->data, (const rms_stat *)from->data);
 }
 
 /* ---- the CPU ---- */
@@ -207,7 +240,42 @@ static rms_status backward_on_cpu(const void *executor, const rms_spec *spec, co
   return rms_backward(spec, args, executor);
 }
 
+static rms_status stats_on_cpu(const void *executor, const rms_spec *spec, const rms_forward_args *args,
+                               rms_stat *stats) {
+  return rms_stats(spec, args, stats, executor);
+}
+
+static rms_status merge_on_cpu(const void *executor, const rms_spec *spec, int64_t count, rms_stat *into,
+                               const rms_stat *from) {
+  (void)executor;
+  return rms_stats_merge(spec, count, into, from);
+}
+
+static rms_status apply_on_cpu(const void *executor, const rms_spec *spec, const rms_forward_args *args,
+                               const rms_stat *stats) {
+  return rms_apply(spec, args, stats, executor);
+}
+
+static rms_status backward_stats_on_cpu(const void *executor, const rms_spec *spec, const rms_backward_args *args,
+                                        const rms_stat *stats, rms_grad_sum *sums) {
+  return rms_backward_stats(spec, args, stats, sums, executor);
+}
+
+static rms_status backward_apply_on_cpu(const void *executor, const rms_spec *spec, const rms_backward_args *args,
+                                        const rms_stat *stats, const rms_grad_sum *sums) {
+  return rms_backward_apply(spec, args, stats, sums, executor);
+}
+
 pn_backend pn_cpu(const rms_executor *executor) {
-  return (pn_backend){pn_host_memory,         forward_on_cpu,    backward_on_cpu,
-                      rms_backward_workspace, torch_sums_on_cpu, executor};
+  return (pn_backend){.memory = pn_host_memory,
+                      .forward = forward_on_cpu,
+                      .backward = backward_on_cpu,
+                      .workspace = rms_backward_workspace,
+                      .stats = stats_on_cpu,
+                      .merge = merge_on_cpu,
+                      .apply = apply_on_cpu,
+                      .backward_stats = backward_stats_on_cpu,
+                      .backward_apply = backward_apply_on_cpu,
+                      .forward_torch_sums = torch_sums_on_cpu,
+                      .context = executor};
 }

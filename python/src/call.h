@@ -4,7 +4,11 @@
  *
  * A tensor that is absent is NULL. Tensors of rows have the shape of x. weight, bias, dweight and dbias have the shape
  * (cols) or, per head, (x.shape[-2], cols). rstd and mean have x's leading dimensions and then the groups, in float, or
- * double for f64 data. The front ends check shapes and types, so that they can name what is wrong. */
+ * double for f64 data. The front ends check shapes and types, so that they can name what is wrong.
+ *
+ * The two halves of an operation, for rows that are spread over processes, keep their numbers in tensors of doubles:
+ * stats and sums have x's leading dimensions and then the groups times the doubles of an rms_stat or an rms_grad_sum.
+ */
 #ifndef PN_CALL_H
 #define PN_CALL_H
 
@@ -14,15 +18,23 @@
 extern "C" {
 #endif
 
+/* The whole operation, the half that writes stats (backward: sums), or the half that reads them. */
+typedef enum pn_part { PN_WHOLE, PN_STATS, PN_APPLY } pn_part;
+
+/* How many doubles an rms_stat and an rms_grad_sum are. */
+enum { PN_STAT_DOUBLES = 3, PN_SUM_DOUBLES = 2 };
+
 typedef struct pn_forward {
   rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
-  const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean;
+  const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean, *stats;
+  pn_part part;
   bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;
 
 typedef struct pn_backward {
   rms_spec spec;
-  const pn_tensor *dy, *x, *dresidual, *weight, *rstd, *mean, *dx, *dresidual_out, *dweight, *dbias;
+  const pn_tensor *dy, *x, *dresidual, *weight, *rstd, *mean, *dx, *dresidual_out, *dweight, *dbias, *stats, *sums;
+  pn_part part;
 } pn_backward;
 
 /* Where calls run: memory for temporaries and the functions of the library there, which get the context. */
@@ -31,6 +43,13 @@ typedef struct pn_backend {
   rms_status (*forward)(const void *context, const rms_spec *spec, const rms_forward_args *args);
   rms_status (*backward)(const void *context, const rms_spec *spec, const rms_backward_args *args);
   size_t (*workspace)(const rms_spec *spec, const rms_backward_args *args);
+  rms_status (*stats)(const void *context, const rms_spec *spec, const rms_forward_args *args, rms_stat *stats);
+  rms_status (*merge)(const void *context, const rms_spec *spec, int64_t count, rms_stat *into, const rms_stat *from);
+  rms_status (*apply)(const void *context, const rms_spec *spec, const rms_forward_args *args, const rms_stat *stats);
+  rms_status (*backward_stats)(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                               const rms_stat *stats, rms_grad_sum *sums);
+  rms_status (*backward_apply)(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                               const rms_stat *stats, const rms_grad_sum *sums);
   /* forward with torch's sums, which are kept in stats; NULL where they are not offered. */
   rms_status (*forward_torch_sums)(const void *context, const rms_spec *spec, const rms_forward_args *args,
                                    rms_stat *stats);
@@ -42,6 +61,9 @@ pn_backend pn_cpu(const rms_executor *executor);
 
 rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend);
 rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend);
+
+/* LayerNorm's statistics of two shards as those of both, dense tensors of the same shape: into those of into. */
+rms_status pn_run_merge(const pn_tensor *into, const pn_tensor *from, const pn_backend *backend);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "rmsnorm_openmp_loaded.h"
 
 /* ---- pools ---- */
 
@@ -64,40 +65,33 @@ rms_status pn_pool_executor(int threads, rms_executor *executor) {
 
 /* ---- OpenMP ---- */
 
-static _Atomic(pn_gomp_parallel) gomp_parallel;
+static rms_openmp_loaded runtime;
+static _Atomic int runtime_is_known;
 
-void pn_openmp_set(pn_gomp_parallel parallel) {
-  atomic_store(&gomp_parallel, parallel);
+int pn_openmp_use(const char *path) {
+  rms_openmp_loaded found;
+  if (!rms_openmp_loaded_find(&found, path)) return 0;
+  pthread_mutex_lock(&lock);
+  if (!runtime_is_known) runtime = found; /* and never changes again: calls read it */
+  runtime_is_known = 1;
+  pthread_mutex_unlock(&lock);
+  return 1;
 }
 
 int pn_openmp_known(void) {
-  return atomic_load(&gomp_parallel) != NULL;
+  return runtime_is_known;
 }
 
-/* One parallel region. Every thread of the team takes tasks until none is left, so that any size of team is right. */
-typedef struct {
-  _Atomic int64_t next;
-  int64_t tasks;
-  void (*task)(void *arg, int64_t i);
-  void *arg;
-} region;
-
-static void take_tasks(void *data) {
-  region *r = data;
-  for (int64_t i; (i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->tasks;)
-    r->task(r->arg, i);
+static void run_here(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  (void)ctx;
+  for (int64_t i = 0; i < tasks; i++)
+    task(arg, i);
 }
 
-static void run_openmp(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
-  region r = {0, tasks, task, arg};
-  pn_gomp_parallel parallel = atomic_load(&gomp_parallel);
-  if (parallel)
-    parallel(take_tasks, &r, (unsigned)(intptr_t)ctx, 0);
-  else
-    take_tasks(&r);
-}
-
+/* The team is as large as torch has told the runtime: a team of another size would make it start or end threads. */
 rms_executor pn_openmp_executor(int threads) {
-  rms_executor executor = {(void *)(intptr_t)threads, threads, run_openmp};
+  if (!runtime_is_known) return (rms_executor){NULL, 1, run_here};
+  rms_executor executor = rms_openmp_loaded_executor(&runtime);
+  executor.concurrency = threads;
   return executor;
 }

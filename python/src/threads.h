@@ -15,12 +15,12 @@ extern "C" {
  * started. */
 rms_status pn_pool_executor(int threads, rms_executor *executor);
 
-/* The OpenMP runtime that torch has loaded, by its entry GOMP_parallel: the package links to none of its own. */
-typedef void (*pn_gomp_parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
-void pn_openmp_set(pn_gomp_parallel parallel);
+/* The OpenMP runtime that torch has loaded: the package links to none of its own. Returns whether the library at this path
+ * is one. */
+int pn_openmp_use(const char *path);
 int pn_openmp_known(void);
 
-/* An executor on that runtime's threads; one thread if none is known. */
+/* An executor on that runtime's threads, of which torch uses so many; one thread if none is known. */
 rms_executor pn_openmp_executor(int threads);
 
 #ifdef __cplusplus

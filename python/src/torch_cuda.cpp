@@ -7,10 +7,19 @@ namespace pn {
 
 /* ---- the library ---- */
 
+#define PN_DEVICE_FUNCTIONS(X)                                                                                         \
+  X(forward)                                                                                                           \
+  X(backward)                                                                                                          \
+  X(backward_workspace)                                                                                                \
+  X(stats)                                                                                                             \
+  X(stats_merge)                                                                                                       \
+  X(apply)                                                                                                             \
+  X(backward_stats)                                                                                                    \
+  X(backward_apply)
+
+#define PN_DECLARE(name) decltype(&rms_cuda_##name##_sized) name;
 static struct {
-  decltype(&rms_cuda_forward_sized) forward;
-  decltype(&rms_cuda_backward_sized) backward;
-  decltype(&rms_cuda_backward_workspace_sized) workspace;
+  PN_DEVICE_FUNCTIONS(PN_DECLARE)
   bool on_cpu;
 } device;
 
@@ -25,9 +34,9 @@ const char *load_device(const char *libtorch_cuda, const char *library) {
   device.on_cpu = !libtorch_cuda;
   void *found = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (!found) return dlerror();
-  if (!find(found, "rms_cuda_forward_sized", device.forward)) return "rms_cuda_forward_sized";
-  if (!find(found, "rms_cuda_backward_sized", device.backward)) return "rms_cuda_backward_sized";
-  if (!find(found, "rms_cuda_backward_workspace_sized", device.workspace)) return "rms_cuda_backward_workspace_sized";
+#define PN_FIND(name)                                                                                                  \
+  if (!find(found, "rms_cuda_" #name "_sized", device.name)) return "rms_cuda_" #name "_sized";
+  PN_DEVICE_FUNCTIONS(PN_FIND)
   return nullptr;
 }
 
@@ -78,22 +87,60 @@ bool device_call::copy(void *context, const pn_rows *rows, const pn_tensor *t, v
 
 /* ---- calls ---- */
 
+static rms_cuda_stream stream_of(const void *context) {
+  return static_cast<rms_cuda_stream>(*static_cast<void *const *>(context));
+}
+
 rms_status device_call::run_forward(const void *context, const rms_spec *spec, const rms_forward_args *args) {
-  void *stream = static_cast<const device_call *>(context)->stream;
-  return device.forward(spec, sizeof *spec, args, sizeof *args, static_cast<rms_cuda_stream>(stream));
+  return device.forward(spec, sizeof *spec, args, sizeof *args, stream_of(context));
 }
 
 rms_status device_call::run_backward(const void *context, const rms_spec *spec, const rms_backward_args *args) {
-  void *stream = static_cast<const device_call *>(context)->stream;
-  return device.backward(spec, sizeof *spec, args, sizeof *args, static_cast<rms_cuda_stream>(stream));
+  return device.backward(spec, sizeof *spec, args, sizeof *args, stream_of(context));
 }
 
 size_t device_call::workspace(const rms_spec *spec, const rms_backward_args *args) {
-  return device.workspace(spec, sizeof *spec, args, sizeof *args);
+  return device.backward_workspace(spec, sizeof *spec, args, sizeof *args);
+}
+
+rms_status device_call::stats(const void *context, const rms_spec *spec, const rms_forward_args *args,
+                              rms_stat *stats) {
+  return device.stats(spec, sizeof *spec, args, sizeof *args, stats, stream_of(context));
+}
+
+rms_status device_call::merge(const void *context, const rms_spec *spec, int64_t count, rms_stat *into,
+                              const rms_stat *from) {
+  return device.stats_merge(spec, sizeof *spec, count, into, from, stream_of(context));
+}
+
+rms_status device_call::apply(const void *context, const rms_spec *spec, const rms_forward_args *args,
+                              const rms_stat *stats) {
+  return device.apply(spec, sizeof *spec, args, sizeof *args, stats, stream_of(context));
+}
+
+rms_status device_call::backward_stats(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                                       const rms_stat *stats, rms_grad_sum *sums) {
+  return device.backward_stats(spec, sizeof *spec, args, sizeof *args, stats, sums, stream_of(context));
+}
+
+rms_status device_call::backward_apply(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                                       const rms_stat *stats, const rms_grad_sum *sums) {
+  return device.backward_apply(spec, sizeof *spec, args, sizeof *args, stats, sums, stream_of(context));
 }
 
 device_call::device_call(const place &where)
-    : backend{{allocate, copy, release, this}, run_forward, run_backward, workspace, nullptr, this}, at(where) {
+    : backend{{allocate, copy, release, this},
+              run_forward,
+              run_backward,
+              workspace,
+              stats,
+              merge,
+              apply,
+              backward_stats,
+              backward_apply,
+              nullptr,
+              &stream},
+      at(where) {
   if (device.on_cpu) return;
   check(shim.aoti_torch_create_cuda_guard(at.index, &guard));
   if (shim.aoti_torch_get_current_cuda_stream(at.index, &stream)) {

@@ -35,6 +35,15 @@ private:
   static rms_status run_forward(const void *context, const rms_spec *spec, const rms_forward_args *args);
   static rms_status run_backward(const void *context, const rms_spec *spec, const rms_backward_args *args);
   static size_t workspace(const rms_spec *spec, const rms_backward_args *args);
+  static rms_status stats(const void *context, const rms_spec *spec, const rms_forward_args *args, rms_stat *stats);
+  static rms_status merge(const void *context, const rms_spec *spec, int64_t count, rms_stat *into,
+                          const rms_stat *from);
+  static rms_status apply(const void *context, const rms_spec *spec, const rms_forward_args *args,
+                          const rms_stat *stats);
+  static rms_status backward_stats(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                                   const rms_stat *stats, rms_grad_sum *sums);
+  static rms_status backward_apply(const void *context, const rms_spec *spec, const rms_backward_args *args,
+                                   const rms_stat *stats, const rms_grad_sum *sums);
 };
 
 } // namespace pn

@@ -30,6 +30,7 @@ using kernel = void (*)(word *stack, uint64_t inputs, uint64_t outputs);
   X(aoti_torch_create_tensor_from_blob, int32_t,                                                                       \
     (void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, handle *))                 \
   X(aoti_torch_copy_, int32_t, (handle, handle, int32_t))                                                              \
+  X(aoti_torch_zero_, int32_t, (handle))                                                                               \
   X(aoti_torch_delete_tensor_object, int32_t, (handle))                                                                \
   X(aoti_torch_library_init_impl, int32_t, (const char *, const char *, const char *, uint32_t, registration *))       \
   X(aoti_torch_library_impl, int32_t, (registration, const char *, kernel))                                            \
@@ -107,6 +108,11 @@ public:
   void make_dense(int32_t dtype, int64_t ndim, const int64_t *sizes, const place &at);
   /* As torch.empty_like does. */
   void make_like(const tensor &other, int32_t dtype, const place &at);
+
+  /* The elements of another tensor of the same shape. */
+  void copy(const tensor &from) { check(shim.aoti_torch_copy_(owned, from.owned, 0)); }
+
+  void zero() { check(shim.aoti_torch_zero_(owned)); }
 
   word give() {
     handle given = owned;

@@ -12,7 +12,11 @@ pytest.register_assert_rewrite("torch_cases")
 
 SUITES = {
     "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_process.py", "test_command.py"], ["rmsnorm", "rmsnorm._numpy"]),
-    "torch": (["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_dtensor.py", "test_patch.py"], ["rmsnorm.torch", "rmsnorm.nn"]),
+    "torch": (
+        ["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_split.py",
+         "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py"],
+        ["rmsnorm.torch", "rmsnorm.nn", "rmsnorm.sharded"],
+    ),  # fmt: skip
     "cuda": (["test_torch_cuda.py"], []),
     "transformers": (["test_transformers.py", "test_kernels.py"], []),
     "jax": (["test_jax.py"], ["rmsnorm.jax"]),

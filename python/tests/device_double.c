@@ -18,3 +18,30 @@ size_t rms_cuda_backward_workspace_sized(const rms_spec *spec, size_t spec_size,
                                          size_t args_size) {
   return rms_backward_workspace_sized(spec, spec_size, args, args_size);
 }
+
+rms_status rms_cuda_stats_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                                rms_stat *stats, rms_cuda_stream stream) {
+  return stream ? RMS_E_DEVICE : rms_stats_sized(spec, spec_size, args, args_size, stats, NULL);
+}
+
+rms_status rms_cuda_stats_merge_sized(const rms_spec *spec, size_t spec_size, int64_t count, rms_stat *into,
+                                      const rms_stat *from, rms_cuda_stream stream) {
+  return stream ? RMS_E_DEVICE : rms_stats_merge_sized(spec, spec_size, count, into, from);
+}
+
+rms_status rms_cuda_apply_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args, size_t args_size,
+                                const rms_stat *stats, rms_cuda_stream stream) {
+  return stream ? RMS_E_DEVICE : rms_apply_sized(spec, spec_size, args, args_size, stats, NULL);
+}
+
+rms_status rms_cuda_backward_stats_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                         size_t args_size, const rms_stat *stats, rms_grad_sum *sums,
+                                         rms_cuda_stream stream) {
+  return stream ? RMS_E_DEVICE : rms_backward_stats_sized(spec, spec_size, args, args_size, stats, sums, NULL);
+}
+
+rms_status rms_cuda_backward_apply_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                         size_t args_size, const rms_stat *stats, const rms_grad_sum *sums,
+                                         rms_cuda_stream stream) {
+  return stream ? RMS_E_DEVICE : rms_backward_apply_sized(spec, spec_size, args, args_size, stats, sums, NULL);
+}

@@ -259,11 +259,28 @@ def test_opcheck(dtype):
         stats = ops._norm_stats(x, w, b, *options)[1]
         for tensor in (x, x.transpose(0, 1), x[:, 1:3]):
             torch.library.opcheck(ops._norm.default, (tensor, w, b, *options))
+            torch.library.opcheck(ops._weighted_norm.default, (tensor, w, 1e-5))
             torch.library.opcheck(ops._norm_stats.default, (tensor, w, None, *options))
         torch.library.opcheck(ops._add_norm.default, (x, r, None, None, *options))
         torch.library.opcheck(ops._add_norm_stats.default, (x, r, w, b, *options))
         torch.library.opcheck(ops._norm_backward.default, (x, x, w, stats, 7, *options))
         torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, w, stats, 7, *options))
+
+
+def test_weighted_norm():
+    """The operator with the fewest arguments: that of calls without gradients."""
+    x, w, heads = torch.randn(3, 4, 8), torch.randn(8), torch.randn(4, 8)
+    for view, weight in ((x, w), (x.transpose(0, 1), w), (x, heads), (x.bfloat16(), w), (x.bfloat16(), w.bfloat16())):
+        expected = ops._norm(view, weight, None, 1e-5)
+        assert torch.equal(ops._weighted_norm(view, weight, 1e-5), expected)
+        with torch.no_grad():
+            assert torch.equal(rt.rms_norm(view, weight, 1e-5), expected)
+    with torch.no_grad():
+        vmapped = torch.vmap(rt.rms_norm, in_dims=(1, 0))(x, heads)
+    assert torch.equal(vmapped, torch.stack([rt.rms_norm(x[:, i], heads[i]) for i in range(4)]))
+    for bad in ((x, w[:5], 1e-5), (x.int(), w, 1e-5), (x, w, -1.0)):
+        with pytest.raises(RuntimeError, match="rmsnorm"):
+            ops._weighted_norm(*bad)
 
 
 def test_opinfo_samples():

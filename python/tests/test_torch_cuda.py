@@ -285,6 +285,35 @@ def test_opcheck():
         torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, w, stats, 7, *options))
 
 
+# ---- the operations in two halves, for rows that are spread over GPUs ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_halves(dtype):
+    for shape, layer in itertools.product(((7, 64), (3, 5, 600), (4, 0), (0, 8)), (0, 1)):
+        x, dy = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+        w, options = torch.randn(shape[-1]).to(dtype), (1e-5, 0.0, 0, 1, layer, None)
+        cut = shape[-1] // 3
+        parts = [(x[..., :cut], dy[..., :cut], w[:cut]), (x[..., cut:], dy[..., cut:], w[cut:])]
+        stats = [ops._split_stats(a, *options) for a, _, _ in parts]
+        stats = ops._split_merge(*stats) if layer else stats[0] + stats[1]
+        sums = sum(ops._split_backward_stats(d, a, stats, v, *options) for a, d, v in parts)
+        y = torch.cat([ops._split_apply(a, stats, v, None, *options) for a, _, v in parts], -1)
+        gradients = [ops._split_backward_apply(d, a, stats, sums, v, 3, *options) for a, d, v in parts]
+        if shape[-1] == 0:
+            continue
+        expected, saved = ops._norm_stats(x, w, None, *options)
+        dx, dw, _ = ops._norm_backward(dy, x, w, saved, 3, *options)
+        torch.testing.assert_close(y, expected)
+        torch.testing.assert_close(torch.cat([g[0] for g in gradients], -1), dx)
+        torch.testing.assert_close(torch.cat([g[1] for g in gradients]), dw)
+
+
+def test_weighted_norm():
+    x, w = torch.randn(5, 96), torch.randn(96)
+    assert torch.equal(ops._weighted_norm(x, w, 1e-5), ops._norm(x, w, None, 1e-5))
+
+
 # ---- modules, autocast ----
 
 

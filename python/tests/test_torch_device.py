@@ -40,8 +40,20 @@ def results():
             found += [y, *torch.autograd.grad(y, inputs, dy)]
             y, s = rt.add_rms_norm(x, dy, weight, indices=None if layer else (1, 4, 5))
             found += [y, s, *torch.autograd.grad((y, s), inputs, (dy, dy))]
+            if weight is not None:
+                found.append(torch.ops.rmsnorm._weighted_norm(x.detach(), weight.detach(), 1e-5))
+            found += halves(x.detach(), None if weight is None else weight.detach(), dy, int(layer))
     found.append(rt.rms_norm(torch.empty(0, 8)))
+    found += halves(torch.ones(3, 0), torch.ones(0), torch.ones(3, 0), 0)
     return found
+
+def halves(x, w, dy, mode):
+    ops, options = torch.ops.rmsnorm, (1e-5, 0.0, 0, 1, mode, None)
+    stats = ops._split_stats(x, *options)
+    merged = ops._split_merge(stats, stats)
+    sums = ops._split_backward_stats(dy, x, merged, w, *options)
+    y = ops._split_apply(x, merged, w, w, *options)
+    return [stats, merged, sums, y, *ops._split_backward_apply(dy, x, merged, sums, w, 7, *options)]
 
 def use_double():
     _core.unregister_torch()

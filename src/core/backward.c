@@ -7,6 +7,7 @@
 #include "check.h"
 #include "run.h"
 #include "sized.h"
+#include "strategy.h"
 
 typedef struct {
   rms_backward_job job;
@@ -15,30 +16,60 @@ typedef struct {
   rms_sums_plan plan;
   char *workspace;
   rms_gradient dweight, dbias;
+  int64_t traffic;         /* bytes of all the tensors of rows that one segment touches */
+  int64_t parts;           /* that the columns are finished in */
   rms_columns_fn *columns; /* all rows are one block, and this makes gradients of its sums; or NULL */
 } backward_run;
 
-static void run_chunk(const backward_run *r, int64_t chunk) {
+/* As in the forward. */
+static bool has_two_ways_back(const rms_backward_job *job) {
+  const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
+  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && 2 * job->lay.width * size > RMS_WIDE_BYTES;
+}
+
+static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_t chunk) {
   int64_t first = rms_chunk_start(&r->plan, chunk), last = rms_chunk_start(&r->plan, chunk + 1);
   rms_column_sums sums = rms_chunk_sums(&r->plan, r->workspace, chunk);
   if (r->columns) sums.dweight_total = sums.dbias_total = NULL;
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
-  r->kernel(&r->job, &sums, first * r->job.lay.groups, last * r->job.lay.groups);
+  r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
+}
+
+static void run_chunks_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+  const backward_run *r = arg;
+  rms_backward_job job = r->job;
+  job.large_batches = large_batches;
+  for (int64_t chunk = first; chunk < last; chunk++)
+    run_chunk(r, &job, chunk);
 }
 
 static void run_chunks(const void *arg, int64_t first, int64_t last) {
-  for (int64_t chunk = first; chunk < last; chunk++)
-    run_chunk(arg, chunk);
+  const backward_run *r = arg;
+  if (has_two_ways_back(&r->job))
+    rms_run_strategy(RMS_BACKWARD, r->plan.rows / r->plan.chunks * r->job.lay.groups * r->traffic, first, last,
+                     run_chunks_by, r);
+  else
+    for (int64_t chunk = first; chunk < last; chunk++)
+      run_chunk(r, &r->job, chunk);
+}
+
+static void run_rows_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+  const backward_run *r = arg;
+  const rms_column_sums none = {NULL, NULL, NULL, NULL};
+  rms_backward_job job = r->job;
+  job.large_batches = large_batches;
+  r->kernel(&job, &none, first, last);
 }
 
 static void run_rows(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
-  const rms_column_sums none = {NULL, NULL, NULL, NULL};
   if (r->job.sums_out)
     r->stats_kernel(&r->job, first, last);
+  else if (has_two_ways_back(&r->job))
+    rms_run_strategy(RMS_BACKWARD, r->traffic, first, last, run_rows_by, r);
   else
-    r->kernel(&r->job, &none, first, last);
+    run_rows_by(r, first, last, false);
 }
 
 /* Strips first..last-1 of the only block of rows, piece by piece. */
@@ -56,6 +87,9 @@ static void write_block(const backward_run *r, const rms_gradient *out, const vo
 
 static void run_finish(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
+  const int64_t strips = r->plan.elements / RMS_STRIP, each = strips / r->parts, more = strips % r->parts;
+  first = first * each + (first < more ? first : more);
+  last = last * each + (last < more ? last : more);
   if (r->columns) {
     const rms_column_sums sums = rms_chunk_sums(&r->plan, r->workspace, 0);
     write_block(r, &r->dweight, sums.dweight_block, first, last);
@@ -84,12 +118,23 @@ static bool stream_output(const rms_rows *out, const rms_backward_job *job, int6
          !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
 }
 
-static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int64_t traffic,
+static int64_t chunk_traffic(const rms_sums_plan *plan, int64_t segments, int64_t traffic) {
+  return (segments / plan->chunks + 1) * traffic;
+}
+
+/* With sums over rows (plan, or NULL) only as many threads work as there are chunks, and half of a thread's cache is
+ * what they have for the rows. */
+static bool streams_gradients(int64_t segments, int64_t traffic, const rms_sums_plan *plan,
+                              const rms_executor *executor) {
+  if (!plan || plan->chunks == 1) return rms_streams(segments, traffic, 1, executor);
+  return rms_streams(plan->chunks, chunk_traffic(plan, segments, traffic), 2, executor);
+}
+
+static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int64_t traffic, const rms_sums_plan *plan,
                                    const rms_executor *executor) {
   const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
-  if (!rms_streams(segments, traffic, executor)) return;
-  job->large_batches = rms_drops_prefetches();
+  if (!streams_gradients(segments, traffic, plan, executor)) return;
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
   job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
 }
@@ -115,11 +160,15 @@ static bool is_one_block(const backward_run *r) {
          is_direct(&r->dbias, data);
 }
 
-static void run_sums(backward_run *r, int64_t segments, int64_t traffic, const rms_executor *executor) {
+/* The columns are finished by as many threads as chunks were summed by, since the others may have gone to sleep. Most
+ * of the sums lie in the caches of other cores, from where a byte takes about `far` times as long as from the own one.
+ */
+static void run_sums(backward_run *r, int64_t segments, const rms_executor *executor) {
+  const int64_t strips = r->plan.elements / RMS_STRIP, chunks = r->plan.chunks, far = chunks > 1 ? 8 : 1;
   r->job.pitch = r->plan.pitch;
-  int64_t chunk_traffic = (segments / r->plan.chunks + 1) * traffic;
-  rms_run_tasks(executor, r->plan.chunks, chunk_traffic, run_chunks, r);
-  rms_run_tasks(executor, r->plan.elements / RMS_STRIP, r->plan.chunks * RMS_STRIP * 8, run_finish, r);
+  r->parts = chunks > 1 && chunks < strips ? chunks : strips;
+  rms_run_tasks(executor, chunks, chunk_traffic(&r->plan, segments, r->traffic), run_chunks, r);
+  rms_run_tasks(executor, r->parts, far * chunks * 8 * (r->plan.elements / r->parts), run_finish, r);
 }
 
 static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
@@ -147,13 +196,13 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     if (wants_sums) set_empty(&r.dweight, &r.job.lay), set_empty(&r.dbias, &r.job.lay);
     return RMS_OK;
   }
-  int64_t traffic = gradient_traffic(&r.job);
-  if (!sums_out) choose_gradient_stores(&r.job, segments, traffic, executor);
+  r.traffic = gradient_traffic(&r.job);
+  if (!sums_out) choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
   r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
   if (wants_sums)
-    run_sums(&r, segments, traffic, executor);
+    run_sums(&r, segments, executor);
   else
-    rms_run_tasks(executor, segments, traffic, run_rows, &r);
+    rms_run_tasks(executor, segments, r.traffic, run_rows, &r);
   return RMS_OK;
 }
 

@@ -17,7 +17,7 @@ int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *a
   uint32_t modes = (uint32_t)(spec->kind | spec->eps_place | spec->rounding | spec->weight_per_inner |
                               args->x.reserved | args->y.reserved);
   uint64_t unusual =
-      modes | (uint64_t)spec->partial | (uintptr_t)spec->indices | rms_bits_of(spec->weight_offset) |
+      modes | (uintptr_t)spec->indices | rms_bits_of(spec->weight_offset) |
       (((uint64_t)spec->groups | (uint64_t)args->inner | (uint64_t)args->x.col_stride | (uint64_t)args->y.col_stride) &
        ~1ull) |
       (uintptr_t)args->residual.data | (uintptr_t)args->residual_out.data | (uintptr_t)args->bias |
@@ -27,6 +27,7 @@ int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *a
   if (!dense(args->x.outer_stride, args->x.inner_stride, spec->cols) ||
       !dense(args->y.outer_stride, args->y.inner_stride, spec->cols))
     return 0;
+  if ((uint64_t)spec->partial > (uint64_t)spec->cols) return 0;
   if ((uint64_t)spec->cols - 1 >= (uint64_t)limit || (uint64_t)args->outer - 1 >= (uint64_t)limit) return 0;
   /* the bits of -0, of numbers below zero and of NaN are above those of 1 */
   if (rms_bits_of(spec->eps) > one || !args->x.data || !args->y.data) return 0;
@@ -55,7 +56,8 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_out = NULL;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   job->lay.inner = job->lay.groups = 1;
-  job->lay.width = job->lay.k = spec->cols;
+  job->lay.width = spec->cols;
+  job->lay.k = spec->partial ? spec->partial : spec->cols;
   job->lay.eps = spec->eps;
   job->lay.weight_is_f32 = args->weight_dtype != RMS_AS_X && args->weight_dtype != args->x.dtype;
   job->lay.weight = args->weight;

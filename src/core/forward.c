@@ -6,15 +6,35 @@
 #include "fp_env.h"
 #include "run.h"
 #include "sized.h"
+#include "strategy.h"
 
 typedef struct {
   rms_forward_job job;
   rms_forward_fn *kernel;
+  int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
 } forward_run;
+
+/* Whether it makes a difference how the rows of a job that streams are batched: where little is computed, and a row
+ * fills the first-level cache. */
+static bool has_two_ways(const rms_forward_job *job) {
+  const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
+  return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data &&
+         job->lay.width * size > RMS_WIDE_BYTES;
+}
+
+static void run_forward_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+  const forward_run *r = arg;
+  rms_forward_job job = r->job;
+  job.large_batches = large_batches;
+  r->kernel(&job, first, last);
+}
 
 static void run_forward(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  r->kernel(&r->job, first, last);
+  if (has_two_ways(&r->job))
+    rms_run_strategy(RMS_FORWARD, r->traffic, first, last, run_forward_by, r);
+  else
+    r->kernel(&r->job, first, last);
 }
 
 /* Bytes of all the tensors of rows that one segment touches. */
@@ -29,9 +49,8 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 }
 
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
-  if (!rms_streams(segments, traffic, executor)) return;
+  if (!rms_streams(segments, traffic, 1, executor)) return;
   job->fetch_ahead = true;
-  job->large_batches = rms_drops_prefetches();
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;
@@ -58,9 +77,9 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
-  int64_t traffic = segment_traffic(&r.job);
-  if (!stats_out) choose_stores(&r.job, segments, traffic, executor);
-  rms_run_tasks(executor, segments, traffic, run_forward, &r);
+  r.traffic = segment_traffic(&r.job);
+  if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
+  rms_run_tasks(executor, segments, r.traffic, run_forward, &r);
   return RMS_OK;
 }
 
@@ -72,7 +91,8 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
   rms_fp_word callers = rms_fp_enter();
-  bool done = kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols, spec->eps,
+  bool done = kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols,
+                                  spec->partial ? spec->partial : spec->cols, spec->eps,
                                   weight_dtype != RMS_AS_X && weight_dtype != dtype);
   rms_fp_leave(callers);
   return done;

@@ -25,18 +25,23 @@ static void run_task(void *arg, int64_t i) {
   run_range(t, first, last < t->count ? last : t->count);
 }
 
-/* How many tasks the work is worth. A task costs a thread about what it takes to move `least` bytes through its
- * caches; beyond one task for each thread there are whole rounds of them, so that all threads end at the same time, and
- * several rounds, so that one that is held up does not hold up the call. */
+/* How many tasks of at least `least` bytes there can be. */
+static int64_t tasks_of(int64_t least, int64_t count, int64_t bytes_each) {
+  return bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
+}
+
+/* How many tasks the work is worth. Up to one for each thread: handing over a task costs less than moving 32 KB through
+ * the caches. Beyond that there are whole rounds of larger tasks, so that all threads end at the same time and one that
+ * is held up does not hold up the call (docs/log/cpu.md). */
 static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each) {
-  const int64_t least = RMS_SERIAL_BYTES / 2, most = 256, most_rounds = 8;
-  const int64_t worth = bytes_each >= least ? count : count / ((least + bytes_each - 1) / bytes_each);
+  const int64_t least = RMS_SERIAL_BYTES / 8, least_in_rounds = RMS_SERIAL_BYTES / 2, most = 256, most_rounds = 8;
+  const int64_t worth = tasks_of(least, count, bytes_each);
   if (worth <= concurrency) return worth > 1 ? worth : 1;
-  int64_t rounds = worth / concurrency;
+  int64_t rounds = tasks_of(least_in_rounds, count, bytes_each) / concurrency;
   if (rounds > most_rounds) rounds = most_rounds;
   while (rounds > 1 && rounds * concurrency > most)
     rounds--;
-  return rounds * concurrency;
+  return rounds > 1 ? rounds * concurrency : concurrency;
 }
 
 void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
@@ -116,20 +121,10 @@ rms_status rms_stream_threshold_set(int64_t bytes) {
   return RMS_OK;
 }
 
-bool rms_streams(int64_t count, int64_t bytes_each, const rms_executor *executor) {
+bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor) {
   int64_t bytes = count * bytes_each;
   if (bytes <= rms_stream_threshold()) return false;
   int64_t threads = executor ? task_count(executor->concurrency, count, bytes_each) : 1;
   if (executor && threads > executor->concurrency) threads = executor->concurrency;
-  return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed);
-}
-
-bool rms_drops_prefetches(void) {
-  static _Atomic int known = -1;
-  int now = atomic_load_explicit(&known, memory_order_relaxed);
-  if (now < 0) {
-    now = rms_cpu_is_amd();
-    atomic_store_explicit(&known, now, memory_order_relaxed);
-  }
-  return now;
+  return bytes / threads > atomic_load_explicit(&each_thread, memory_order_relaxed) / (threads > 1 ? parts : 1);
 }

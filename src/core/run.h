@@ -19,14 +19,12 @@ enum { RMS_SERIAL_BYTES = 256 * 1024 };
 void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg);
 
-/* Whether a call over `count` segments moves more than the caches of its threads hold. */
-bool rms_streams(int64_t count, int64_t bytes_each, const rms_executor *executor);
+/* Whether a call over `count` segments (or whatever its tasks count) moves more than its caches hold: all of them
+ * together, and one part in `parts` of those of each thread, if there are several. */
+bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor);
 
 /* Whether rows can be written by non-temporal stores: whole cache lines from aligned addresses. */
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes);
-
-/* Whether this CPU forgets prefetches while non-temporal stores wait, as AMD's do (docs/performance.md). */
-bool rms_drops_prefetches(void);
 
 /* Whether two tensors of rows are one: in place. */
 static inline bool rms_same_rows(const rms_rows *a, const rms_rows *b) {

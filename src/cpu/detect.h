@@ -55,11 +55,6 @@ static inline rms_cpu_caches rms_cpu_find_caches(void) {
   return caches;
 }
 
-static inline int rms_cpu_is_amd(void) {
-  unsigned int a, name[3];
-  return __get_cpuid(0, &a, &name[0], &name[2], &name[1]) && !memcmp(name, "AuthenticAMD", sizeof name);
-}
-
 static inline int rms_cpu_has_avx512(void) {
   rms_cpu_words w = rms_cpu_read();
   const unsigned int seven = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL, zmm_state = 0xe6;
@@ -75,9 +70,6 @@ static inline rms_cpu_caches rms_cpu_find_caches(void) {
   return caches;
 }
 
-static inline int rms_cpu_is_amd(void) {
-  return 0;
-}
 #endif
 
 #endif

@@ -20,9 +20,10 @@ typedef void rms_backward_fn(const rms_backward_job *job, const rms_column_sums 
 typedef void rms_columns_fn(void *to, const void *block, int64_t count, rms_dtype type);
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
-/* One row of RMSNorm with the whole of it in the statistic, eps inside the root, one rounding after the weight, no
+/* One row of RMSNorm with its first k elements in the statistic, eps inside the root, one rounding after the weight, no
  * offset; weight = NULL: none. False, and nothing written: the row needs scaling, which is left to the forward. */
-typedef bool rms_row_fn(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32);
+typedef bool rms_row_fn(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
+                        bool weight_is_f32);
 
 typedef struct {
   const char *name;
@@ -36,7 +37,17 @@ typedef struct {
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;
 
+/* Kernels that stand in another unit than their table: src/cpu/isa/avx512_bf16.c. */
+extern rms_row_fn rms_row_bf16_avx512;
+extern rms_forward_fn rms_forward_bf16_avx512, rms_stats_bf16_avx512;
+extern rms_backward_fn rms_backward_bf16_avx512;
+extern rms_backward_stats_fn rms_backward_stats_bf16_avx512;
+extern rms_columns_fn rms_columns_bf16_avx512;
+
 /* Rows summed into a block before it is added to the totals: bounds the error of dweight whatever the row count. */
 enum { RMS_BLOCK_ROWS = 64 };
+
+/* What is read of a segment fills the first-level cache alone. */
+enum { RMS_WIDE_BYTES = 8 * 1024 };
 
 #endif

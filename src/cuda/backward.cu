@@ -25,6 +25,8 @@ template <class T> BackwardKernel kernel_of(const BackwardQuestion &q, Role role
   case Form::ROUNDED:
     if constexpr (sizeof(T) == 2) return kernel_as<T, false, false, Form::ROUNDED>(role);
     return nullptr;
+  case Form::SHIFTED:
+    return q.layer ? kernel_as<T, true, true, Form::SHIFTED>(role) : kernel_as<T, false, false, Form::SHIFTED>(role);
   case Form::OPTIONS:
     return q.layer ? kernel_as<T, true, true, Form::OPTIONS>(role) : kernel_as<T, false, false, Form::OPTIONS>(role);
   default:

@@ -105,6 +105,9 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   static constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
   static constexpr bool options = Block::options;
   static constexpr bool h_again = FORM != Form::COMMON, u_again = h_again || DBIAS; /* computed twice */
+  /* Where dx goes is worked out before the wait for the row, where there are registers for it: what comes after the
+   * sums is what every row waits for. */
+  static constexpr bool aims_early = FORM != Form::SHIFTED && (CLUSTER || FORM != Form::COMMON || !DBIAS);
   const BackwardJob &p;
   const Block &block;
   typename Block::Sums &sums;
@@ -127,34 +130,48 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     keep_packed(x);
     return sums.template of<Op>(v).x;
   }
-  /* Whether any thread of the row says yes. */
-  __device__ __forceinline__ bool any(bool yes) {
-    float v[SUMS * NV] = {yes ? 1.0f : 0.0f};
-    return sums.template of<Max>(v).x != 0;
-  }
   /* What is added stays in its stage where registers are short. */
   static constexpr bool adds_late = FORM == Form::F32_SUM;
   __device__ __forceinline__ void take_added(const char *stage) {
 #pragma unroll
     for (int i = 0; i < NV; i++)
-      block.take(added[i], stage + block.cells * 16 * (Block::wide + 1), i, p.added_is_f32);
+      block.take(added[i], stage + block.stream * 16 * (Block::wide + 1), i, p.added_is_f32);
   }
   __device__ __forceinline__ void take(const char *stage) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       block.take(x[i], stage, i, p.x_is_f32);
       take_cell(dy[i],
-                reinterpret_cast<const uint4 *>(stage + block.cells * 16 * Block::wide) + block.t + i * block.team);
+                reinterpret_cast<const uint4 *>(stage + block.stream * 16 * Block::wide) + block.t + i * block.team);
     }
     if (options && !adds_late && p.added.data) take_added(stage);
   }
+  __device__ __forceinline__ void take_shifted(const char *stage, const RowPlace &at) {
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      block.take_shifted(p, x[i], stage, i, row_at<true>(p.x, at), p.x_end);
+      block.take_shifted(p, dy[i], stage + block.stream * 16, i, row_at<true>(p.dy, at), p.dy_end);
+      if (p.added.data)
+        block.take_shifted(p, added[i], stage + block.stream * 32, i, row_at<true>(p.added, at), p.added_end);
+    }
+  }
+  /* Whether a vector adds more than exact zeros to the sums. Most vectors show it with their first elements. */
+  __device__ __forceinline__ bool counts(int i, float mean) const {
+    if (__builtin_expect(begins_with_more(x[i]) && begins_with_more(dy[i]), 1)) return true;
+    if (is_zero(dy[i])) return false;
+    if (!is_zero(x[i]) || (LAYER && mean != 0)) return true;
+    float again[V];
+    unpack(dy[i], again);
+    weigh<T, FORM>(p, again, gain + i * block.team, block.cells);
+    return !u_in_range(again);
+  }
   /* h and u, and the sums of u*h and u. Returns whether any vector adds more than exact zeros to them. */
   __device__ __forceinline__ bool sum_up(float r, float mean, float (&v)[SUMS * NV]) {
-    bool counts = false;
+    bool more = false;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
-      const bool zero_dy = is_zero(dy[i]), zero_x = is_zero(x[i]) && (!LAYER || mean == 0);
+      if (!more) more = counts(i, mean);
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
@@ -170,15 +187,14 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
       }
       v[i] = a;
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
-      if (!zero_dy) counts = counts || !zero_x || !u_in_range(u[i]);
     }
     if (h_again) keep_packed(x);
     if (FORM == Form::ROUNDED) keep_packed(rounded);
     keep_packed(dy);
-    return counts;
+    return more;
   }
   /* dx, and what the row adds to the column sums. */
-  __device__ __forceinline__ void finish(const RowPlace &at, float r, float mean, float c1, float c2,
+  __device__ __forceinline__ void finish(const RowTargets &to, float r, float mean, float c1, float c2,
                                          ColumnSums<NV, V> &dweight, ColumnSums<NV, V> &dbias) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
@@ -200,14 +216,15 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
           dbias.sum[i][j] += d[j];
       }
       finish_dx<LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
-      if (vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], at, vector);
+      if (FORM == Form::SHIFTED ? p.stored > 0 : vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], to, vector);
       if (u_again) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
     }
   }
 };
 
-/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once: here it
- * does not know that they do. */
+/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once; and
+ * addresses that are the same for all it works out on the uniform data path, whose every step takes several times as
+ * long as that of a thread. With this it does not know that they are. */
 __device__ __forceinline__ unsigned always_zero() {
   unsigned thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -219,7 +236,7 @@ template <bool LAYER, Form FORM> struct Saved {
   float r, mean;
 
   __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
-    const int64_t index = index_of_row<FORM>(p, row, slice) + always_zero();
+    const int64_t index = index_of_row<FORM>(p, row, slice);
     r = p.rstd[index];
     if (LAYER) mean = is_layer<LAYER, FORM>(p) ? p.mean[index] : 0.0f;
   }
@@ -234,7 +251,8 @@ constexpr bool has_early_starts = true;
 #endif
 
 template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM>
-__global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, has_early_starts), 1)
+__global__ void
+__launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_same_v<T, __half>, has_early_starts), 1)
     backward_block_kernel(const __grid_constant__ BackwardJob p) {
   using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
   constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
@@ -260,7 +278,8 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
   const bool saved = has_saved<FORM>(p), layer = is_layer<LAYER, FORM>(p);
   const bool adds_late = Row::adds_late && p.added.data, late = adds_late || (!LAYER && p.late);
   Saved<LAYER, FORM> next = {0, 0};
-  if (saved && rounds > 0) next.load(p, block.mine, block.slice);
+  int64_t number = block.mine + always_zero(); /* of the team's row */
+  if (saved && rounds > 0) next.load(p, number, block.slice);
   ColumnSums<NV, V> dweight, dbias;
   dweight.clear();
   if (DBIAS) dbias.clear();
@@ -272,25 +291,30 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     Statistic<float> st = {0, next.mean, 0, next.r, 1};
-    if (saved && round + 1 < rounds) next.load(p, block.mine + (int64_t)(round + 1) * block.stride, block.slice);
+    if (saved && round + 1 < rounds) next.load(p, number + block.stride, block.slice);
+    RowTargets to;
+    auto place = [&] { return place_in_slice<FORM>(p, number, block.slice); };
+    if (Row::aims_early) to = targets_of<FORM>(p, place());
     block.wait(shared, stage, turn);
     Row row = {p, block, sums, block.gain(shared)};
     const char *from = block.ring(shared) + stage * stage_bytes;
-    row.take(from);
+    if constexpr (FORM == Form::SHIFTED)
+      row.take_shifted(from, place());
+    else
+      row.take(from);
     if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
     float v[SUMS * NV];
     bool counts = row.sum_up(st.r, st.mean, v);
     counts = sums.template publish<Add>(v, counts);
     if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
-    const float2 sum = sums.template collect<Add>();
+    const float2 sum = sums.template collect<Add>(counts);
     const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
-    if (CLUSTER && __builtin_expect(!in_range, 0)) counts = row.any(counts); /* all of the cluster come here */
-    if (__builtin_expect(r_in_range(st.r) && (in_range || !counts), 1)) {
+    if (__builtin_expect((r_in_range(st.r) && (in_range || !counts)) || is_lost(st.r), 1)) {
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);
       if (adds_late) row.take_added(from);
-      row.finish(block.place(p, round), st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight,
-                 dbias);
+      if (!Row::aims_early) to = targets_of<FORM>(p, place());
+      row.finish(to, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
     } else if (block.t == 0) { /* it comes after the others */
       block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
       atomicOr(block.any_noted(shared), 1u); /* all teams write it */
@@ -299,6 +323,7 @@ __global__ void __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, F
       if (adds_late) team_sync(block.which, block.team); /* all have read what is added */
       block.fill(p, shared, round + stages, stage, round + stages < rounds);
     }
+    number += block.stride;
     if (++stage == stages) stage = 0, turn ^= 1;
     if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) flush(round >= FLAT);
   }

@@ -23,6 +23,10 @@ struct Choice {
 
   int64_t slices() const { return is_general ? sums.slices : p.slices; }
   int64_t shares() const { return is_general ? sums.shares : plan.shares; }
+  /* Columns of a partial sum: of the kernels of rows in vectors, whole ones. */
+  int64_t pitch(const rms_layout &lay) const {
+    return is_general ? lay.width : vectors_of(lay) * (16 / element_size(lay.dtype));
+  }
 };
 
 /* What is wanted of the column sums. */
@@ -68,8 +72,19 @@ static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameter
   return true;
 }
 
-static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted) {
+/* The ends of the tensors that are read, of rows that are not aligned; false: such rows are not for these kernels. */
+static bool find_ends(const rms_backward_job &job, int64_t outer, BackwardJob *p) {
   const rms_layout &lay = job.lay;
+  if (job.x_is_f32 || lay.residual_is_f32) return false;
+  const Rows &added = job.add_to_dx ? job.dx : job.dresidual;
+  return can_shift(lay, outer, job.x, &p->x_end) && can_shift(lay, outer, job.dy, &p->dy_end) &&
+         can_shift(lay, outer, added, &p->added_end) && can_shift(lay, outer, job.dx, nullptr) &&
+         can_shift(lay, outer, job.dresidual_out, nullptr);
+}
+
+static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted, bool aligned) {
+  const rms_layout &lay = job.lay;
+  if (!aligned) return Form::SHIFTED;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
   if (p.slices > 1 || p.inner.rows != 0 || !wanted.saved || added || !p.whole || p.eps_outside ||
@@ -84,9 +99,11 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
   if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16 || !is_aligned(job, outer))
+      vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
+  const bool aligned = is_aligned(job, outer);
+  if (!aligned && !find_ends(job, outer, &p)) return false;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
   p.weight = lay.weight, p.weight_is_f32 = lay.weight_is_f32;
   p.exact_eps = lay.eps, p.eps = (float)lay.eps, p.offset = (float)lay.offset, p.eps_limit = eps_limit_of(lay);
@@ -94,10 +111,11 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.vectors = (int)vectors_of(lay);
   p.stored = p.dx.data || p.copy.data ? p.vectors : 0;
   p.want_dweight = wanted.dweight, p.want_dbias = wanted.dbias;
+  p.bytes = (int)(lay.width * element_size(lay.dtype));
   p.leading = (int)lay.k, p.whole = lay.k == lay.width;
   p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
-  const Form form = form_of(job, p, wanted);
+  const Form form = form_of(job, p, wanted, aligned);
   const bool both = layer || wanted.dbias;
   c->q = {form,
           both,
@@ -106,7 +124,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
           p.vectors,
           p.rows,
           p.slices,
-          p.added.data != nullptr};
+          p.added.data != nullptr,
+          lay.dtype == RMS_F16};
   c->plan = plan_backward(device, c->q);
   return c->plan.role != Role::GENERAL;
 }
@@ -160,7 +179,7 @@ struct Workspace {
 
 static Workspace workspace_of(const Choice &c, const rms_layout &lay, bool split) {
   Workspace w = {};
-  const int64_t partial = product(product(c.planes, c.slices()), product(c.shares(), lay.width));
+  const int64_t partial = product(product(c.planes, c.slices()), product(c.shares(), c.pitch(lay)));
   w.total = round_up(product(partial, c.is_general ? sizeof(double) : sizeof(float)));
   if (c.is_general) {
     w.scalars = w.total;
@@ -275,7 +294,7 @@ static FinishJob finish_job(const rms_backward_args *args, const Choice &c, cons
   finish.partial_is_f64 = c.is_general;
   finish.slices = c.slices();
   finish.shares = c.sums.slice_rows > 0 ? c.shares() : 0;
-  finish.width = job.lay.width;
+  finish.width = job.lay.width, finish.pitch = c.pitch(job.lay);
   auto add = [&](void *out, rms_dtype type, int flag) {
     if (!out) return;
     finish.out[finish.planes] = out;

@@ -308,6 +308,7 @@ __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &tea
   const Place at = place_in_slice(lay, slice, g.first + row);
   const BackwardSegment<T, ALIGNED> segment(g, team, at, cells);
   segment.bring();
+  wait_for_kept();
   const RowFactors<R> f = segment_factors(g, segment, at, writes);
   if (g.job.sums_out) return;
   if (g.scalars) {

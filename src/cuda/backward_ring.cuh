@@ -15,10 +15,11 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
   static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
   static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
-  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, !CLUSTER>;
+  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, true>;
   using S = sum_of<T, FORM>;
 
   int team, cells, teams, stages, stage_bytes;
+  int stream;             /* cells of a stream in a stage, of 16 bytes of a vector */
   int which, t;           /* which team of the block, and which thread of it                  */
   int rank, share, slice; /* which block of the cluster; which cluster (block) of which slice */
   int first;              /* vector of a row                                                  */
@@ -29,7 +30,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   __device__ __forceinline__ explicit BackwardBlock(const BackwardJob &p) {
     const int added = options && p.added.data ? wide : 0;
     team = CLUSTER ? (int)BACKWARD_TEAM : p.team, teams = CLUSTER ? 1 : (int)blockDim.x / team;
-    cells = team * NV, stages = p.stages, stage_bytes = cells * 16 * (wide + 1 + added);
+    cells = team * NV, stages = p.stages, stream = cells + more_pieces(FORM);
+    stage_bytes = stream * 16 * (wide + 1 + added);
     which = CLUSTER ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - which * team;
     rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
     share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x, slice = 0;
@@ -37,7 +39,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     first = rank * cells + t;
     own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells;
     mine = share * teams + which, stride = p.shares * teams;
-    where = backward_shared(V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
+    where = backward_shared(FORM, V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
                             CLUSTER ? p.cluster : 1);
   }
   __device__ __forceinline__ uint64_t *barriers(char *shared) const {
@@ -105,16 +107,40 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
         copy_ahead(to + at, from + at, 16);
 #endif
   }
+  /* The pieces of a stream that is not aligned, but for one that is not all of the tensor. */
+  __device__ __forceinline__ void copy_pieces(const BackwardJob &p, char *to, const char *row, const char *end,
+                                              uint64_t *barrier) const {
+    const char *from = row - shift_of(row) + rank * cells * 16;
+    int pieces = (p.bytes + shift_of(row) - rank * cells * 16 + 15) / 16;
+    if (pieces > own + 1) pieces = own + 1;
+    if (from + pieces * 16 > end) pieces--;
+    if (pieces <= 0) return;
+    expect_more_bytes(barrier, pieces * 16);
+    copy_bulk<false>(to, from, pieces * 16, barrier);
+  }
+  __device__ __forceinline__ void request_shifted(const BackwardJob &p, char *shared, int round, int stage) const {
+    const RowPlace row = place(p, round);
+    char *to = ring(shared) + stage * stage_bytes;
+    uint64_t *barrier = full(shared) + stage;
+    copy_pieces(p, to, row_at<options>(p.x, row), p.x_end, barrier);
+    copy_pieces(p, to + stream * 16, row_at<options>(p.dy, row), p.dy_end, barrier);
+    if (p.added.data) copy_pieces(p, to + stream * 32, row_at<options>(p.added, row), p.added_end, barrier);
+    expect_bytes(barrier, 0); /* these are all */
+  }
   /* A stage: x, dy, and what is added. */
   __device__ __forceinline__ void request(const BackwardJob &p, char *shared, int round, int stage) const {
+    if constexpr (FORM == Form::SHIFTED) {
+      request_shifted(p, shared, round, stage);
+      return;
+    }
     const RowPlace row = place(p, round);
-    char *to = ring(shared) + stage * stage_bytes, *dy_to = to + cells * 16 * wide;
+    char *to = ring(shared) + stage * stage_bytes, *dy_to = to + stream * 16 * wide;
     const bool added = options && p.added.data;
     uint64_t *barrier = full(shared) + stage;
     expect_bytes(barrier, own * (x_bytes(p) + 16 + (added ? added_bytes(p) : 0)));
     copy_stream(to, row_at<options>(p.x, row), x_bytes(p), barrier);
     copy_stream(dy_to, row_at<options>(p.dy, row), 16, barrier);
-    if (added) copy_stream(dy_to + cells * 16, row_at<options>(p.added, row), added_bytes(p), barrier);
+    if (added) copy_stream(dy_to + stream * 16, row_at<options>(p.added, row), added_bytes(p), barrier);
   }
   /* All threads of the team call it, once a round; wanted: there is such a round. */
   __device__ __forceinline__ void fill(const BackwardJob &p, char *shared, int round, int stage, bool wanted) const {
@@ -133,7 +159,16 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     wait_for_stage(stages);
 #endif
   }
-  /* Vector i of this thread of a stream of a stage. */
+  /* Vector i of this thread of a stream of a stage; row: where it comes from. What no piece held comes from there. */
+  __device__ __forceinline__ void take_shifted(const BackwardJob &p, Packed<T, V> &v, const char *stream, int i,
+                                               const char *row, const char *end) const {
+    const uint4 *cell = reinterpret_cast<const uint4 *>(stream) + t + i * team;
+    const int left = p.bytes - (first + i * team) * 16;
+    put_together(v.w, {cell[0], cell[1]}, (unsigned)shift_of(row));
+    if (__builtin_expect(left > 0 && row + p.bytes - left + 32 > end, 0))
+      load_narrow(v.w, row + p.bytes - left, left < 16 ? left : 16);
+    cut_off(v.w, left);
+  }
   __device__ __forceinline__ void take(Packed<S, V> &v, const char *stream, int i, bool is_f32) const {
     if constexpr (!f32) {
       (void)is_f32;
@@ -162,8 +197,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
       for (char *at = from + t * 16; at < end; at += team * 16)
         *reinterpret_cast<uint4 *>(at) = make_uint4(0, 0, 0, 0);
     };
-    for (int i = 0; own < cells && i < stages; i++) {
-      char *x = ring(shared) + i * stage_bytes, *dy = x + cells * 16 * wide, *added = dy + cells * 16;
+    for (int i = 0; own < cells && i < stages && FORM != Form::SHIFTED; i++) {
+      char *x = ring(shared) + i * stage_bytes, *dy = x + stream * 16 * wide, *added = dy + stream * 16;
       clear_cells(x + own * x_bytes(p), dy);
       clear_cells(dy + own * 16, added);
       if (options && p.added.data) clear_cells(added + own * added_bytes(p), x + stage_bytes);
@@ -175,8 +210,16 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
 #pragma unroll 1
     for (int i = 0; i < p.ahead && i < rounds; i++) {
       const RowPlace row = place(p, i);
-      prefetch_bulk(row_at<options>(p.x, row) + (int64_t)(rank * cells) * x_bytes(p), own * x_bytes(p));
-      prefetch_bulk(row_at<options>(p.dy, row) + (int64_t)(rank * cells) * 16, own * 16);
+      const char *x = row_at<options>(p.x, row) + (int64_t)(rank * cells) * x_bytes(p),
+                 *dy = row_at<options>(p.dy, row) + (int64_t)(rank * cells) * 16;
+      if constexpr (FORM == Form::SHIFTED) {
+        if (own < 2) return;
+        prefetch_bulk(x - shift_of(x), (own - 1) * 16);
+        prefetch_bulk(dy - shift_of(dy), (own - 1) * 16);
+      } else {
+        prefetch_bulk(x, own * x_bytes(p));
+        prefetch_bulk(dy, own * 16);
+      }
     }
   }
   /* Weight and offset of the slice, by the first team. */

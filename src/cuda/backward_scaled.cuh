@@ -26,12 +26,14 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
   __device__ __forceinline__ unsigned mask(int i) const { return counted_mask<T, FORM>(p, vector(i)); }
   __device__ __forceinline__ void load_packed_dy(int i, Packed<T, V> &v) const {
     clear(v);
-    if (here(i)) load_vector<true, true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * 16, V);
+    if (here(i))
+      load_vector<FORM != Form::SHIFTED, true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * 16,
+                                               elements_at<T, FORM>(p, vector(i)));
   }
   __device__ __forceinline__ void load_x(int i, float (&x)[V]) const {
     Packed<S, V> v;
     clear(v);
-    if (here(i)) load_sum<T>(v, row_at<has_options(FORM)>(p.x, at), vector(i), p.x_is_f32);
+    if (here(i)) load_sum<T, FORM>(p, v, row_at<has_options(FORM)>(p.x, at), vector(i), p.x_is_f32);
     unpack(v, x);
   }
   __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const {
@@ -77,8 +79,8 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   if (!row.active || row.vector(i) >= p.stored) return;
   clear(added);
   if (has_options(FORM) && p.added.data)
-    load_sum<T>(added, row_at<true>(p.added, row.at), row.vector(i), p.added_is_f32);
-  store_dx<T, FORM>(p, u, added, row.at, row.vector(i));
+    load_sum<T, FORM>(p, added, row_at<true>(p.added, row.at), row.vector(i), p.added_is_f32);
+  store_dx<T, FORM, false>(p, u, added, targets_of<FORM>(p, row.at), row.vector(i));
 }
 
 } // namespace rms_cuda

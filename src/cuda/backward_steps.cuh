@@ -11,6 +11,7 @@
 #include "columns.cuh"
 #include "guard.cuh"
 #include "plan.h"
+#include "shifted.cuh"
 
 namespace rms_cuda {
 
@@ -24,7 +25,7 @@ template <Form FORM> __device__ __forceinline__ bool rounds_before(const Backwar
   return FORM == Form::ROUNDED || (has_options(FORM) && p.round_before);
 }
 template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(const BackwardJob &p) {
-  return {p.exact_eps,           p.k, p.eps_limit, is_layer<LAYER, FORM>(p), has_options(FORM) && p.eps_outside,
+  return {p.exact_eps,           p.eps, p.k, p.eps_limit, is_layer<LAYER, FORM>(p), has_options(FORM) && p.eps_outside,
           rounds_before<FORM>(p)};
 }
 /* Whether rstd and mean are there, and all that is needed. */
@@ -54,8 +55,15 @@ template <class T, Form FORM> __device__ __forceinline__ unsigned counted_mask(c
   constexpr int V = vector_of<T>;
   constexpr unsigned all = (1u << V) - 1;
   if (vector >= p.vectors) return 0;
-  const int left = has_options(FORM) && !p.whole ? p.leading - vector * V : V;
+  const int left = has_options(FORM) && (!p.whole || FORM == Form::SHIFTED) ? p.leading - vector * V : V;
   return left >= V ? all : left > 0 ? (1u << left) - 1 : 0;
+}
+
+/* Elements of a vector that there are. */
+template <class T, Form FORM> __device__ __forceinline__ int elements_at(const BackwardJob &p, int vector) {
+  constexpr int V = vector_of<T>;
+  const int left = FORM == Form::SHIFTED ? p.bytes / (int)sizeof(T) - vector * V : V;
+  return left < V ? left : V;
 }
 
 /* ---- h and u ---- */
@@ -67,8 +75,8 @@ __device__ __forceinline__ void load_gain(const BackwardJob &p, int slice, int v
   for (int j = 0; j < V; j++)
     g[j] = 1;
   if (!p.weight || vector >= p.vectors) return;
-  load_parameter<true, T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V, V,
-                          p.weight_is_f32);
+  load_parameter<FORM != Form::SHIFTED, T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V,
+                                           elements_at<T, FORM>(p, vector), p.weight_is_f32);
   if (p.offset != 0) {
 #pragma unroll
     for (int j = 0; j < V; j++)
@@ -170,9 +178,12 @@ __device__ __forceinline__ void finish_dx(const BackwardJob &p, float (&u)[V], c
 }
 
 /* Vector `vector` of a row of type S, or where the sums are f32 and this is not of type T. */
-template <class T, class S, int V>
-__device__ __forceinline__ void load_sum(Packed<S, V> &v, const char *row, int vector, bool is_f32) {
-  if constexpr (sizeof(S) == sizeof(T)) {
+template <class T, Form FORM, class S, int V>
+__device__ __forceinline__ void load_sum(const BackwardJob &p, Packed<S, V> &v, const char *row, int vector,
+                                         bool is_f32) {
+  if constexpr (FORM == Form::SHIFTED) {
+    load_vector<false, true>(v, row + vector * 16, elements_at<T, FORM>(p, vector));
+  } else if constexpr (sizeof(S) == sizeof(T)) {
     load_vector<true, true>(v, row + (int64_t)vector * 16, V);
   } else if (is_f32) {
     load_vector<true, true>(v, row + (int64_t)vector * (V * 4), V);
@@ -185,10 +196,33 @@ __device__ __forceinline__ void load_sum(Packed<S, V> &v, const char *row, int v
   }
 }
 
-/* dx of a vector to memory; `in` is what is added to it. */
-template <class T, Form FORM, class S, int V>
+/* Where the dx of a row goes. */
+struct RowTargets {
+  char *dx, *copy;
+};
+template <Form FORM> __device__ __forceinline__ RowTargets targets_of(const BackwardJob &p, const RowPlace &at) {
+  constexpr bool options = has_options(FORM);
+  return {row_at<options>(p.dx, at), options && p.copy.data ? row_at<options>(p.copy, at) : nullptr};
+}
+
+/* A vector of a row of the data type to memory. TOGETHER: all lanes of a warp do it. */
+template <class T, Form FORM, bool TOGETHER, int V>
+__device__ __forceinline__ void store_row(const BackwardJob &p, char *row, const Packed<T, V> &v, int vector) {
+  if constexpr (FORM != Form::SHIFTED) {
+    store_vector<true>(row + vector * 16, v, V);
+  } else if constexpr (TOGETHER) {
+    const int lanes = p.team < 32 ? p.team : 32, lane = (int)threadIdx.x & (lanes - 1);
+    store_shifted(row, vector, v, row ? p.bytes : 0, lane == 0, lane == lanes - 1);
+  } else {
+    store_vector<false>(row + vector * 16, v, elements_at<T, FORM>(p, vector));
+  }
+}
+
+/* dx of a vector to memory; `in` is what is added to it. Rows that are not aligned are stored by all lanes of a warp
+ * together, those that have nothing (to.dx = NULL) too; but not TOGETHER: each for itself. */
+template <class T, Form FORM, bool TOGETHER = true, class S, int V>
 __device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], const Packed<S, V> &in,
-                                         const RowPlace &at, int vector) {
+                                         const RowTargets &to, int vector) {
   constexpr bool options = has_options(FORM);
   Packed<T, V> packed;
   if (options && p.added.data) {
@@ -199,17 +233,17 @@ __device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], c
       dx[j] += more[j];
   }
   pack(packed, dx);
-  if (!options || p.dx.data) store_vector<true>(row_at<options>(p.dx, at) + (int64_t)vector * 16, packed, V);
+  if (!options || p.dx.data) store_row<T, FORM, TOGETHER>(p, to.dx, packed, vector);
   if (!options || !p.copy.data) return;
   if constexpr (FORM == Form::F32_SUM) {
     if (p.copy_is_f32) {
       Packed<float, V> wide;
       pack(wide, dx);
-      store_vector<true>(row_at<true>(p.copy, at) + (int64_t)vector * (V * 4), wide, V);
+      store_vector<true>(to.copy + (int64_t)vector * (V * 4), wide, V);
       return;
     }
   }
-  store_vector<true>(row_at<options>(p.copy, at) + (int64_t)vector * 16, packed, V);
+  store_row<T, FORM, TOGETHER>(p, to.copy, packed, vector);
 }
 
 } // namespace rms_cuda

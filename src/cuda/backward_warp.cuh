@@ -147,15 +147,44 @@ template <class T, Form FORM> struct LaneRow {
   static constexpr int V = vector_of<T>;
   using S = sum_of<T, FORM>;
   static constexpr int wide = V * (int)sizeof(S) / 16, pitch = WARP_BACKWARD_THREADS; /* cells of x */
-  static constexpr int cells = wide + 1;
+  static constexpr bool shifted = FORM == Form::SHIFTED;
+  static constexpr int cells = shifted ? 4 : wide + 1; /* shifted: behind x and dy the pieces beyond the last vectors */
   static constexpr bool options = has_options(FORM);
   Packed<S, V> x[1];
   Packed<T, V> dy[1];
+
+  /* Of a row that is not aligned: a piece of each lane, and of the lane with the last vector one more; nothing beyond
+   * the row, but zeros. */
+  static __device__ __forceinline__ void request_pieces(const BackwardJob &p, uint4 *cell, const char *row, int first) {
+    const int shift = shift_of(row), end = p.bytes + shift, at = first * 16;
+    copy_ahead(cell, row - shift + at, end - at < 16 ? end - at : 16);
+    if (first == p.vectors - 1)
+      copy_ahead(cell + 2 * pitch, row - shift + (end > at + 16 ? at + 16 : at), end > at + 16 ? end - at - 16 : 0);
+  }
+  static __device__ __forceinline__ void take_pieces(const BackwardJob &p, Packed<T, V> &v, const uint4 *cell,
+                                                     const char *row, int first) {
+    put_together(v.w, {cell[0], first == p.vectors - 1 ? cell[2 * pitch] : cell[1]}, (unsigned)shift_of(row));
+  }
+  __device__ __forceinline__ void take_shifted(const BackwardJob &p, const uint4 *cell, int64_t row, int slice,
+                                               int first) {
+    const bool active = row < p.rows;
+    const RowPlace at = place_in_slice<FORM>(p, active ? row : 0, slice);
+    if (first >= p.vectors) cell -= first - (p.vectors - 1); /* lanes without a vector look at nothing new */
+    take_pieces(p, x[0], cell, row_at<options>(p.x, at), first);
+    take_pieces(p, dy[0], cell + pitch, row_at<options>(p.dy, at), first);
+    if (!active || first >= p.vectors) clear(x[0]), clear(dy[0]);
+  }
 
   /* Zeros where there is nothing. */
   static __device__ __forceinline__ void request(const BackwardJob &p, uint4 *cell, int64_t row, int slice, int first) {
     const bool active = row < p.rows && first < p.vectors;
     const RowPlace at = place_in_slice<FORM>(p, active ? row : 0, slice);
+    if constexpr (shifted) {
+      if (!active) return;
+      request_pieces(p, cell, row_at<options>(p.x, at), first);
+      request_pieces(p, cell + pitch, row_at<options>(p.dy, at), first);
+      return;
+    }
     const int bytes = active ? 16 : 0, skip = active ? first : 0;
     const bool is_f32 = wide > 1 && p.x_is_f32;
 #pragma unroll
@@ -164,7 +193,11 @@ template <class T, Form FORM> struct LaneRow {
         copy_ahead(cell + c * pitch, row_at<options>(p.x, at) + skip * (is_f32 ? 16 * wide : 16) + c * 16, bytes);
     copy_ahead(cell + wide * pitch, row_at<options>(p.dy, at) + skip * 16, bytes);
   }
-  __device__ __forceinline__ void take(const BackwardJob &p, const uint4 *cell) {
+  __device__ __forceinline__ void take(const BackwardJob &p, const uint4 *cell, int64_t row, int slice, int first) {
+    if constexpr (shifted) {
+      take_shifted(p, cell, row, slice, first);
+      return;
+    }
     take_cell(dy[0], cell + wide * pitch);
     if constexpr (wide > 1) {
       if (!p.x_is_f32) {
@@ -253,20 +286,22 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
       dbias.sum[0][j] += d[j];
   }
   finish_dx<LAYER, FORM>(p, u, h, c1, c2, st.r, lane.first * V);
-  if (lane.first < p.stored && row < p.rows) {
+  const bool stores = lane.first < p.stored && row < p.rows;
+  if (stores || (FORM == Form::SHIFTED && p.stored > 0)) { /* together: all lanes of the warp */
     const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
-    if (has_options(FORM) && p.added.data)
-      load_sum<T>(now.x[0], row_at<has_options(FORM)>(p.added, at), lane.first, p.added_is_f32);
-    store_dx<T, FORM>(p, u, now.x[0], at, lane.first);
+    if (has_options(FORM) && p.added.data && stores)
+      load_sum<T, FORM>(p, now.x[0], row_at<has_options(FORM)>(p.added, at), lane.first, p.added_is_f32);
+    store_dx<T, FORM>(p, u, now.x[0], row < p.rows ? targets_of<FORM>(p, at) : RowTargets{nullptr, nullptr},
+                      lane.first);
   }
 }
 
 /* Whether the lanes of a row add exact zeros to its sums, all lanes of the warp at once. cell: where the row is. */
 template <class T, Form FORM, int V>
-__device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const uint4 *cell, const Statistic<float> &st,
-                                                const float (&u)[V]) {
+__device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const WarpPlace<FORM> &at, int64_t row,
+                                                const uint4 *cell, const Statistic<float> &st, const float (&u)[V]) {
   LaneRow<T, FORM> again;
-  again.take(p, cell);
+  again.take(p, cell, row, at.slice, at.first);
   const bool zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
   const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
   return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
@@ -329,7 +364,9 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
     next.load(p, row + lane.stride, lane.slice);
     wait_for_stage(WARP_STAGES);
     Row now;
-    now.take(p, ring + turn % WARP_STAGES * stage_cells);
+    if (Row::shifted) __syncwarp(); /* pieces that other lanes asked for */
+    now.take(p, ring + turn % WARP_STAGES * stage_cells, row, lane.slice, first);
+    if (Row::shifted) __syncwarp();
     float h[V], u[V], a[1] = {0}, b[1] = {0};
     unpack(now.x[0], h);
     unpack(now.dy[0], u);
@@ -348,9 +385,10 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
     if (FORM != Form::COMMON) keep_packed(now.x);
     over_lanes<Add>(a, p.team);
     if (LAYER) over_lanes<Add>(b, p.team);
-    bool in_range = row >= p.rows || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
+    bool in_range =
+        row >= p.rows || is_lost(st.r) || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
     if (__builtin_expect(!__all_sync(whole_warp, in_range), 0)) {
-      const bool zeros = lanes_add_zeros<T, FORM>(p, ring + turn % WARP_STAGES * stage_cells, st, u);
+      const bool zeros = lanes_add_zeros<T, FORM>(p, lane, row, ring + turn % WARP_STAGES * stage_cells, st, u);
       in_range = in_range || (zeros && r_in_range(st.r));
     }
     if (__builtin_expect(__all_sync(whole_warp, in_range), 1)) {

@@ -22,6 +22,18 @@ bool aligned_parameter(const rms_layout &lay, const char *p, int64_t size) {
   return ((uintptr_t)p | (uintptr_t)lay.weight_inner | (uintptr_t)(lay.width * size)) % 16 == 0;
 }
 
+bool can_shift(const rms_layout &lay, int64_t outer, const Rows &rows, const char **end) {
+  const int64_t size = element_size(lay.dtype);
+  if (end) *end = nullptr;
+  if (!rows.data) return true;
+  if ((uintptr_t)rows.data % (uintptr_t)size != 0 || (outer > 1 && rows.outer < 0) || (lay.inner > 1 && rows.inner < 0))
+    return false;
+  if (end)
+    *end = rows.data + (outer > 1 ? (outer - 1) * rows.outer : 0) + (lay.inner > 1 ? (lay.inner - 1) * rows.inner : 0) +
+           lay.groups * lay.width * size;
+  return true;
+}
+
 /* Rows as one sequence at one distance. */
 static bool one_pitch(const rms_layout &lay, int64_t outer, const Rows &rows) {
   return !rows.data || lay.inner <= 1 || outer <= 1 || rows.outer == rows.inner * lay.inner;

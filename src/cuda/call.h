@@ -40,6 +40,10 @@ struct Tensor {
 bool aligned_rows(const rms_layout &lay, int64_t outer, const Rows &rows, int64_t size);
 bool aligned_parameter(const rms_layout &lay, const char *p, int64_t size);
 
+/* Whether the kernels of rows that are not aligned (shifted.cuh) can have a tensor of the data type, and where it ends.
+ */
+bool can_shift(const rms_layout &lay, int64_t outer, const Rows &rows, const char **end);
+
 /* The segments of a call as rows with at most two distances, which the tensors get; separate: inner indices have
  * weights of their own. Returns the rows of an outer index, and bytes from one of them's weights to the next's, or 0
  * where that cannot be. */

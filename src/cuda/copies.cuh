@@ -34,6 +34,10 @@ __device__ __forceinline__ void wait_for_stage(int stages) {
     asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
+__device__ __forceinline__ void wait_for_all_copies() {
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
 /* What lies in cells that are `pitch` apart. */
 template <class S, int V> __device__ __forceinline__ void take_cell(Packed<S, V> &v, const uint4 *cell, int pitch = 0) {
 #pragma unroll
@@ -60,6 +64,16 @@ static __device__ __noinline__ void start_barriers(uint64_t *barrier, int count)
 #pragma unroll 1
   for (int i = 0; i < count; i++)
     start_barrier(barrier + i);
+}
+
+/* Before expect_bytes(), which is the last word. */
+__device__ __forceinline__ void expect_more_bytes(uint64_t *barrier, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(barrier);
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+#else
+  (void)barrier, (void)bytes;
+#endif
 }
 
 __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes) {

@@ -19,6 +19,28 @@ bool has_hopper_code(const Code &code, int capability) {
 /* Compiled like every other kernel: what holds for it holds for all. */
 __global__ void probe_kernel() {}
 
+/* Whether a cluster of 16 blocks fits, with all the shared memory of an SM each. Some chips refuse the question. */
+static bool has_wide_clusters(int shared) {
+  const cudaError_t before = cudaPeekAtLastError();
+  const void *kernel = reinterpret_cast<const void *>(probe_kernel);
+  cudaLaunchAttribute attribute[1];
+  cudaLaunchConfig_t config = {};
+  attribute[0].id = cudaLaunchAttributeClusterDimension;
+  attribute[0].val.clusterDim.x = 16;
+  attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+  config.gridDim = dim3(16);
+  config.blockDim = dim3(512);
+  config.dynamicSmemBytes = (size_t)shared;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
+  return error == cudaSuccess && clusters > 0;
+}
+
 static cudaError_t ask(int id, Device *device) {
   cudaFuncAttributes attributes;
   int major = 0, minor = 0;
@@ -36,6 +58,7 @@ static cudaError_t ask(int id, Device *device) {
   if (error != cudaSuccess) return error;
   const Code code = {attributes.ptxVersion, attributes.binaryVersion};
   device->clusters = has_hopper_code(code, major * 10 + minor);
+  device->wide_clusters = device->clusters && has_wide_clusters(device->shared_per_block);
   return can_run(code, major * 10 + minor) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
@@ -45,7 +68,8 @@ enum { KEPT = 64 };
 static std::atomic<uint64_t> kept[KEPT];
 
 static uint64_t packed(const Device &device) {
-  return (uint64_t)device.multiprocessors << 40 | (uint64_t)device.shared_per_block << 8 | (device.clusters ? 3 : 1);
+  return (uint64_t)device.multiprocessors << 40 | (uint64_t)device.shared_per_block << 8 |
+         (device.wide_clusters ? 4 : 0) | (device.clusters ? 2 : 0) | 1;
 }
 
 cudaError_t query_device(Device *device) {
@@ -59,7 +83,7 @@ cudaError_t query_device(Device *device) {
     word = packed(*device);
     if (id < KEPT) kept[id].store(word, std::memory_order_relaxed);
   }
-  *device = {(int)(word >> 40), (int)(word >> 8 & 0xffffffff), (word & 2) != 0, id};
+  *device = {(int)(word >> 40), (int)(word >> 8 & 0xffffffff), (word & 2) != 0, id, (word & 4) != 0};
   return cudaSuccess;
 }
 

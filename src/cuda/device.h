@@ -22,9 +22,10 @@ bool has_hopper_code(const Code &code, int capability);
 
 struct Device {
   int multiprocessors;
-  int shared_per_block; /* bytes that a block may ask for                                              */
-  bool clusters;        /* and bulk copies and early starts: of the device and of the code that it runs */
-  int id = 0;           /* the runtime's number for it                                                 */
+  int shared_per_block;       /* bytes that a block may ask for                                              */
+  bool clusters;              /* and bulk copies and early starts: of the device and of the code that it runs */
+  int id = 0;                 /* the runtime's number for it                                                 */
+  bool wide_clusters = false; /* of 16 blocks that have an SM each                                     */
 };
 
 /* An error of the runtime, or none, and a device that can run the library. */

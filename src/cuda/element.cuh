@@ -121,6 +121,16 @@ __device__ __forceinline__ uint4 load_once(const char *p) {
   return v;
 }
 
+/* The same, but for a piece that two vectors have parts of: the second finds it in L1. */
+__device__ __forceinline__ uint4 load_piece(const char *p) {
+  uint4 v;
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p), "l"(once_policy())
+               : "memory");
+  return v;
+}
+
 /* What all rows need stays in L1. Not __ldg either: a kernel that starts early may be there before the weights are. */
 __device__ __forceinline__ uint4 load_shared_by_rows(const char *p) {
   return *reinterpret_cast<const uint4 *>(p);
@@ -201,6 +211,11 @@ template <class S, int V> __device__ __forceinline__ bool is_zero(const Packed<S
   for (int i = 0; i < Packed<S, V>::words; i++)
     bits |= v.w[i];
   return (bits & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) == 0;
+}
+
+/* Whether the first elements are not zeros. */
+template <class S, int V> __device__ __forceinline__ bool begins_with_more(const Packed<S, V> &v) {
+  return (v.w[0] & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) != 0;
 }
 
 /* Keeps the compiler from unpacking a row once for all its uses: that would double the registers it takes. */

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
     const int64_t at = tile.first + column * VECTOR;
     const int64_t shares = trial || at >= job.width ? 0 : job.shares;
     const P *from = static_cast<const P *>(job.partial) +
-                    ((tile.plane * job.slices + tile.slice) * job.shares + row) * job.width + at;
+                    ((tile.plane * job.slices + tile.slice) * job.shares + row) * job.pitch + at;
     double sum[VECTOR] = {};
     int64_t share = row;
 #pragma unroll 1
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
 #pragma unroll
       for (int i = 0; i < FINISH_BATCH; i++) {
         load_partial(v[i], from, share < shares);
-        share += rows, from += rows * job.width;
+        share += rows, from += rows * job.pitch;
       }
 #pragma unroll
       for (int i = 0; i < FINISH_BATCH; i++)
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(FINISH_THREADS, 4) finish_kernel(const __grid_
 
 cudaError_t launch_finish(const FinishJob &given, const Device &device, bool overlap, cudaStream_t stream) {
   FinishJob job = given;
-  const int vector = job.width % 4 == 0 && !job.partial_is_f64 ? 4 : 1;
+  const int vector = job.pitch % 4 == 0 && !job.partial_is_f64 ? 4 : 1;
   const int64_t vectors = (job.width + vector - 1) / vector;
   /* enough blocks to fill the device, as far as there are columns */
   job.columns = FINISH_COLUMNS;

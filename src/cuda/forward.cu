@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward kernels of aligned rows, of one data type (RMS_TYPE) with or without options (RMS_OPTIONS): compiled once
- * for each, side by side. The kernels are those of the lines of the planner's table. */
+ * The forward kernels of rows in vectors, of one data type (RMS_TYPE) and one kind of forms (RMS_FORMS: COMMON,
+ * OPTIONS, SHIFTED): compiled once for each, side by side. The kernels are those of the lines of the planner's table.
+ */
 #include <utility>
 #include "forward_block.cuh"
 #include "forward_cluster.cuh"
@@ -19,9 +20,10 @@ template <class T, int FORM>
 using stream_of = std::conditional_t<(FORM & FORM_F32_RESIDUAL) != 0, float, T>; /* of what is normalised */
 
 template <class T, int FORM> constexpr bool has_form() {
-  constexpr bool options = (FORM & FORM_OPTIONS) != 0;
   constexpr int f32 = FORM_F32_RESIDUAL | FORM_RESIDUAL | FORM_OPTIONS;
-  return options == RMS_OPTIONS && ((FORM & FORM_F32_RESIDUAL) == 0 || ((FORM & f32) == f32 && sizeof(T) == 2));
+  constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & (FORM_OPTIONS | FORM_F32_RESIDUAL)) == FORM_OPTIONS;
+  return forms_of(FORM) == Forms::RMS_FORMS && has_both &&
+         ((FORM & FORM_F32_RESIDUAL) == 0 || ((FORM & f32) == f32 && sizeof(T) == 2));
 }
 
 /* The kernel of a line of the table. */
@@ -29,13 +31,13 @@ template <class T, int FORM, int LINE> constexpr ForwardKernel kernel_of() {
   constexpr ForwardLine line = forward_table[LINE];
   using S = stream_of<T, FORM>;
   constexpr bool layer = (FORM & FORM_LAYER) != 0, residual = (FORM & FORM_RESIDUAL) != 0,
-                 options = (FORM & FORM_OPTIONS) != 0;
+                 options = (FORM & FORM_OPTIONS) != 0, shifted = (FORM & FORM_SHIFTED) != 0;
   if constexpr (!has_form<T, FORM>() || !(line.forms >> FORM & 1))
     return nullptr;
   else if constexpr (line.role == Role::WARP)
-    return forward_warp_kernel<T, S, line.per_thread, line.rows, layer, residual, options>;
+    return forward_warp_kernel<T, S, line.per_thread, line.rows, layer, residual, options, shifted>;
   else if constexpr (line.role == Role::BLOCK)
-    return forward_block_kernel<T, S, line.per_thread, layer, residual, options, line.early, line.threads>;
+    return forward_block_kernel<T, S, line.per_thread, layer, residual, options, shifted, line.early, line.threads>;
   else
     return forward_cluster_kernel<T, S, line.per_thread, layer, residual, options>;
 }
@@ -62,8 +64,9 @@ template <class T> int cluster_shared(int form, int per_thread, int stages) {
   if constexpr (sizeof(T) == 2) {
     if (form & FORM_F32_RESIDUAL) return cluster_shared<T, float, true, true>(per_thread, stages);
   }
-  return form & FORM_RESIDUAL ? cluster_shared<T, T, true, RMS_OPTIONS>(per_thread, stages)
-                              : cluster_shared<T, T, false, RMS_OPTIONS>(per_thread, stages);
+  constexpr bool options = Forms::RMS_FORMS != Forms::COMMON;
+  return form & FORM_RESIDUAL ? cluster_shared<T, T, true, options>(per_thread, stages)
+                              : cluster_shared<T, T, false, options>(per_thread, stages);
 }
 
 /* Persistent clusters: as many as the device holds at once. */
@@ -104,7 +107,7 @@ cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const ForwardPlan &p
 
 } // namespace
 
-template <class T, bool OPTIONS>
+template <class T, Forms FORMS_OF>
 cudaError_t launch_forward(const ForwardJob &job, int form, const ForwardPlan &plan, const Device &device,
                            cudaStream_t stream) {
   const ForwardKernel kernel = find_kernel<T>(form, plan.line, std::make_integer_sequence<int, FORMS>());
@@ -115,7 +118,7 @@ cudaError_t launch_forward(const ForwardJob &job, int form, const ForwardPlan &p
   return launch_clusters(kernel, p, shared, plan, device, stream);
 }
 
-template cudaError_t launch_forward<RMS_TYPE, RMS_OPTIONS>(const ForwardJob &, int, const ForwardPlan &, const Device &,
-                                                           cudaStream_t);
+template cudaError_t launch_forward<RMS_TYPE, Forms::RMS_FORMS>(const ForwardJob &, int, const ForwardPlan &,
+                                                                const Device &, cudaStream_t);
 
 } // namespace rms_cuda

@@ -11,13 +11,15 @@
 namespace rms_cuda {
 
 /* Sums over a row; each has its own place in shared memory, so that no barrier is needed between them. */
-template <int NV, int PANELS> struct BlockSums {
+template <int NV, int PANELS, bool CUTS> struct BlockSums {
+  static constexpr bool cuts = CUTS;
   float (&chunk)[USES][PANELS * 32];
   int step, left; /* vectors threadIdx.x + i*step of the row, for the i < NV with i*step < left */
 
   __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * step; }
   __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return i * step < left; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
+  __device__ __forceinline__ void some(bool (&yes)[1]) const { yes[0] = __syncthreads_or(yes[0]) != 0; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
     constexpr int at_once = PANELS < 4 ? PANELS : 4; /* panels */
     const int warps = (int)blockDim.x / 32, place = place_of_lane<1, PANELS, NV>((int)threadIdx.x / 32, warps);
@@ -34,6 +36,32 @@ template <int NV, int PANELS> struct BlockSums {
     sum[0] = total;
   }
 };
+
+/* The same of rows that are not aligned. */
+template <class T, bool RESIDUAL, int V, int NV>
+__device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowPlace &place, Packed<T, V> (&x)[NV]) {
+  auto load = [&](const Rows &rows, const char *end, Packed<T, V>(&to)[NV]) {
+    const ShiftedRow row = {row_at<true>(rows, place), end, p.bytes};
+    Sixteen s[NV];
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      s[i] = row.fetch((int)threadIdx.x + i * (int)blockDim.x);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      clear(to[i]);
+      if (((int)threadIdx.x & ~31) + i * (int)blockDim.x < p.vectors)
+        row.take(to[i].w, s[i], (int)threadIdx.x + i * (int)blockDim.x);
+    }
+  };
+  load(p.x, p.x_end, x);
+  if constexpr (RESIDUAL) {
+    Packed<T, V> residual[NV];
+    load(p.residual, p.residual_end, residual);
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      add_residual(x[i], x[i], residual[i]);
+  }
+}
 
 /* The row: x, or its sum with the residual, which is written. */
 template <class T, class S, bool RESIDUAL, bool OPTIONS, int V, int NV>
@@ -64,9 +92,10 @@ __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &pl
   }
 }
 
-/* Blocks of an SM that there must be registers for. */
-template <class T, class S, int NV, bool OPTIONS, bool EARLY, int MOST>
+/* Blocks of an SM that there must be registers for; MORE: each thread needs more of them. */
+template <class T, class S, int NV, bool OPTIONS, bool MORE, bool EARLY, int MOST>
 constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
+                                     : MORE                                 ? 768 / MOST
                                      : MOST == 128                          ? 7
                                      : sizeof(S) != sizeof(T) && MOST > 256 ? 1
                                      : sizeof(S) != sizeof(T)               ? 512 / MOST
@@ -74,51 +103,55 @@ constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
 
 /* MOST: threads of a block. EARLY: the weights are loaded with the row, and the next kernel starts late, which is
  * quicker for few rows; otherwise the registers are worth more. */
-template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool EARLY, int MOST>
-__global__ void __launch_bounds__(MOST, forward_block_blocks<T, S, NV, OPTIONS, EARLY, MOST>)
+template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST>
+__global__ void
+__launch_bounds__(MOST, (forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RESIDUAL || LAYER), EARLY, MOST>))
     forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
   const int64_t row = blockIdx.x;
   /* vectors threadIdx.x + i*step of the row, for the i < NV for which there are that many */
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
-  const int64_t at = (int64_t)threadIdx.x * 16;
   const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
   wait_for_previous();
   if (!EARLY) let_next_start();
 
   Packed<S, V> x[1][NV];
   Packed<T, V> weight[NV];
-  load_row<T, S, RESIDUAL, OPTIONS>(p, place, x[0]);
+  if constexpr (SHIFTED)
+    load_shifted_row<T, RESIDUAL>(p, place, x[0]);
+  else
+    load_row<T, S, RESIDUAL, OPTIONS>(p, place, x[0]);
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
   const int64_t skip = weight_skip<OPTIONS>(p, row);
   if (EARLY && packed_weight) {
 #pragma unroll
     for (int i = 0; i < NV; i++)
-      if (i * step < left) load_vector<true, false>(weight[i], p.weight + skip + at + i * step * 16, V);
+      if (i * step < left) load_weights<SHIFTED>(p, skip, (int)threadIdx.x + i * step, weight[i]);
   }
   if (RESIDUAL && p.sum.data) {
-    char *sum_at = row_at<OPTIONS>(p.sum, place) + bytes_before<S, V>((int)threadIdx.x);
+    char *sum_at = row_at<OPTIONS>(p.sum, place);
 #pragma unroll
     for (int i = 0; i < NV; i++)
-      if (i * step < left) store_vector<true>(sum_at + bytes_before<S, V>(i * step), x[0][i], V);
+      store_row<SHIFTED>(p, sum_at, (int)threadIdx.x + i * step, x[0][i], i * step < left, 32);
   }
 
   Statistic<float> st[1];
-  BlockSums<NV, PANELS> over = {chunk, step, left};
+  BlockSums<NV, PANELS, SHIFTED> over = {chunk, step, left};
   measure_rows<LAYER, OPTIONS, T>(p, x, st, over);
   if (threadIdx.x == 0) write_statistic(p, row, st[0]);
 
   if (EARLY) let_next_start();
-  char *y_at = row_at<OPTIONS>(p.y, place) + at;
+  char *y_at = row_at<OPTIONS>(p.y, place);
   by_rounding<OPTIONS>(p, [&](auto before) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      if (i * step >= left) continue;
-      if (!EARLY && packed_weight) load_vector<true, false>(weight[i], p.weight + skip + at + i * step * 16, V);
+      const int vector = (int)threadIdx.x + i * step;
+      if (SHIFTED ? (vector & ~31) >= p.vectors : i * step >= left) continue; /* shifted: all lanes of a warp or none */
+      if (!EARLY && packed_weight) load_weights<SHIFTED>(p, skip, vector, weight[i]);
       Packed<T, V> out;
-      finish_vector<LAYER, OPTIONS, before>(p, x[0][i], st[0], weight[i], skip, (int)threadIdx.x + i * step, out);
-      store_vector<true>(y_at + i * step * 16, out, V);
+      finish_vector<LAYER, OPTIONS, SHIFTED, before>(p, x[0][i], st[0], weight[i], skip, vector, out);
+      store_row<SHIFTED>(p, y_at, vector, out, i * step < left || SHIFTED, 32);
     }
   });
 }

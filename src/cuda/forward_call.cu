@@ -21,8 +21,13 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   const rms_layout &lay = job.lay;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16 || !is_aligned(job, outer)) return false;
+  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
   *p = {};
+  const bool aligned = is_aligned(job, outer);
+  if (!aligned && (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
+                   !can_shift(lay, outer, job.residual, &p->residual_end) || !can_shift(lay, outer, job.y, nullptr) ||
+                   !can_shift(lay, outer, job.residual_out, nullptr)))
+    return false;
   p->x = job.x, p->residual = job.residual, p->y = job.y, p->sum = job.residual_out;
   const Tensor tensors[] = {{&p->x, size}, {&p->y, size}, {&p->residual, residual_size}, {&p->sum, residual_size}};
   const int64_t inner = lay_out(lay, outer, tensors, 4, parameters && lay.per_inner, &p->weight_inner);
@@ -37,10 +42,11 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   p->round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p->eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p->weight_is_f32 = lay.weight_is_f32 && parameters;
   p->vectors = (int)vectors_of(lay);
+  p->width = (int)lay.width, p->bytes = (int)(lay.width * size);
   const bool options = inner > 1 || p->round_before || p->eps_outside || p->weight_is_f32 || lay.k != lay.width ||
-                       (job.bias && !lay.weight) || f32_residual;
+                       (job.bias && !lay.weight) || f32_residual || !aligned;
   *form = (lay.kind == RMS_KIND_LAYER ? FORM_LAYER : 0) | (job.residual.data ? FORM_RESIDUAL : 0) |
-          (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0);
+          (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0) | (aligned ? 0 : FORM_SHIFTED);
   return true;
 }
 
@@ -80,8 +86,9 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);
-    return form & FORM_OPTIONS ? launch_forward<T, true>(p, form, plan, device, stream)
-                               : launch_forward<T, false>(p, form, plan, device, stream);
+    return form & FORM_SHIFTED   ? launch_forward<T, Forms::SHIFTED>(p, form, plan, device, stream)
+           : form & FORM_OPTIONS ? launch_forward<T, Forms::OPTIONS>(p, form, plan, device, stream)
+                                 : launch_forward<T, Forms::COMMON>(p, form, plan, device, stream);
   });
 }
 

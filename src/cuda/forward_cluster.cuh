@@ -40,7 +40,7 @@ template <class T, class S, int NV, bool RESIDUAL, bool OPTIONS> struct ForwardB
   }
   static __host__ __device__ constexpr int mail_at(int stages) { return chunks_at(stages) + 2 * PANELS * 32 * 4; }
   static __host__ __device__ constexpr int barriers_at(int stages) {
-    return mail_at(stages) + 2 * PANELS * MAX_CLUSTER * 4;
+    return mail_at(stages) + 2 * PANELS * Sums::peers * 4;
   }
   static __host__ __device__ constexpr int bytes(int stages) { return barriers_at(stages) + (stages + 2) * 8; }
 
@@ -114,6 +114,7 @@ template <class T, class S, int NV, bool RESIDUAL, bool OPTIONS> struct ForwardB
 /* Sums over a row of the cluster. Once all threads have read the stage, which the first sum tells, LayerNorm asks for
  * the next row; RMSNorm does so at the end of a row: later is quicker. */
 template <int NV, class Block> struct ClusterSums {
+  static constexpr bool cuts = false;
   const Block &block;
   typename Block::Sums &sums;
   int next, stage; /* the row to ask for; negative: none */
@@ -121,10 +122,15 @@ template <int NV, class Block> struct ClusterSums {
   __device__ __forceinline__ int vector(int i) const { return block.rank * Block::cells + block.t + i * Block::team; }
   __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return block.t + i * Block::team < block.own; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
+  __device__ __forceinline__ void some(bool (&yes)[1]) {
+    float a[NV] = {yes[0] ? 1.0f : 0.0f};
+    yes[0] = sums.template of<Max>(a).x != 0;
+  }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
     sums.template publish<Op>(a[0]);
     if (USE == USE_MEAN && block.issuer && next >= 0) block.request(next, stage);
-    sum[0] = sums.template collect<Op>().x;
+    bool any = true;
+    sum[0] = sums.template collect<Op>(any).x;
   }
 };
 
@@ -180,7 +186,7 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
           take_cell(weight, weights + i * team);
         else if (packed_weight)
           load_vector<true, false>(weight, p.weight + skip + at + (t + i * team) * 16, V);
-        finish_vector<LAYER, OPTIONS, before>(p, x[0][i], st[0], weight, skip, over.vector(i), out);
+        finish_vector<LAYER, OPTIONS, false, before>(p, x[0][i], st[0], weight, skip, over.vector(i), out);
         store_vector<true>(y_at + i * team * 16, out, V);
       }
     });

@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
   const Place at = place_of(lay, index);
   const ForwardSegment<T, ALIGNED> segment(g, team, at, general_cells);
   segment.bring();
+  wait_for_kept();
 
   const Norm<R> norm = norm_of<R>(lay, g.eps_limit);
   const Statistic<R> st =

@@ -4,12 +4,14 @@
  *
  * T: data type. S: type of what is normalised: T, or f32 for the sum with an f32 residual beside 16-bit data. NV:
  * vectors of a row that a thread has. OPTIONS: false for the common case: rows at one distance, the whole row in the
- * statistic, eps inside the root, weight and bias (if any) in the data type, no bias without a weight, one rounding. */
+ * statistic, eps inside the root, weight and bias (if any) in the data type, no bias without a weight, one rounding.
+ * SHIFTED: with options, of rows that are not aligned (shifted.cuh). */
 #ifndef RMS_CUDA_FORWARD_STEPS_CUH
 #define RMS_CUDA_FORWARD_STEPS_CUH
 
 #include <type_traits>
 #include "affine.cuh"
+#include "shifted.cuh"
 #include "statistic.cuh"
 
 namespace rms_cuda {
@@ -46,17 +48,16 @@ __device__ __forceinline__ void add_residual(Packed<S, V> &x, const Packed<T, V>
 }
 
 /* Sum of the squares, or of the elements, of at most `count` elements of a vector. */
-template <bool SQUARES, bool LAYER, bool SCALED, bool OPTIONS, class S, int V>
+template <bool SQUARES, bool LAYER, bool SCALED, bool PARTIAL, class S, int V>
 __device__ __forceinline__ float sum_of_vector(const Packed<S, V> &packed, int count, float scale, float mean) {
-  constexpr bool partial = OPTIONS && !LAYER;
   float x[V], sum = 0;
-  if (partial && count <= 0) return 0;
+  if (PARTIAL && count <= 0) return 0;
   unpack(packed, x);
   auto add = [&](int j) {
     float d = SCALED ? fused(x[j], scale, SQUARES ? -mean : 0.0f) : SQUARES && LAYER ? x[j] - mean : x[j];
     sum = SQUARES ? fused(d, d, sum) : sum + d;
   };
-  if (partial && count < V) {
+  if (PARTIAL && count < V) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       if (j < count) add(j);
@@ -80,29 +81,33 @@ __device__ __forceinline__ float largest_of_vector(const Packed<S, V> &packed, i
 
 /* ---- the statistic ---- */
 
-/* r of a sum within the range. */
+/* r of a sum within the range, or of zeros. */
 template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJob &p, float sum) {
   const float square = divided(sum, p.k, p.inverse_k);
-  return __frcp_rn(OPTIONS && p.eps_outside ? __fsqrt_rn(square) + p.eps : __fsqrt_rn(square + p.eps));
+  const float root = OPTIONS && p.eps_outside ? __fsqrt_rn(square) + p.eps : __fsqrt_rn(square + p.eps);
+  return root == 0 ? 0.0f : __frcp_rn(root);
 }
 
 /* The sums of ROWS rows. Over: which vectors a thread has, and sums over all threads of a row.
  *   vector(i)             number of vector i in its row
  *   has(p, i)             whether the row has that many
  *   of<Op, USE>(sum, a)   sum[r] over a[r][..] of all threads; USE is another one for each sum of a row
- *   any(yes)              whether any row says yes that takes part in the same sums */
+ *   any(yes)              whether any row says yes that takes part in the same sums
+ *   some(yes)             yes[r]: whether any thread of row r says yes
+ *   cuts                  a row may end within a vector */
 enum { USE_MEAN, USE_SQUARES, USE_LARGEST, USE_SCALED_MEAN, USE_SCALED_SQUARES, USES };
 
 template <bool LAYER, bool SCALED, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
 __device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV], Statistic<float> (&st)[ROWS],
                                         Over &over) {
+  constexpr bool partial = OPTIONS && (!LAYER || Over::cuts);
   float a[ROWS][NV], sum[ROWS];
   if (LAYER) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
       for (int i = 0; i < NV; i++)
-        a[r][i] = sum_of_vector<false, LAYER, SCALED, OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
+        a[r][i] = sum_of_vector<false, LAYER, SCALED, partial>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
                                                                st[r].scale, 0);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -116,7 +121,7 @@ __device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[R
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      a[r][i] = sum_of_vector<true, LAYER, SCALED, OPTIONS>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
+      a[r][i] = sum_of_vector<true, LAYER, SCALED, partial>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
                                                             st[r].scale, st[r].mean);
       if (LAYER && !over.has(p, i)) a[r][i] = 0;
     }
@@ -129,8 +134,27 @@ __device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[R
     st[r].sum = sum[r];
 }
 
+/* Whether there is more than zeros in a row whose sum of squares is out of range. */
+template <class S, int V, int ROWS, int NV, class Over>
+__device__ __forceinline__ bool more_than_zeros(const Packed<S, V> (&x)[ROWS][NV], const Statistic<float> (&st)[ROWS],
+                                                Over &over) {
+  bool some[ROWS], more = false;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    some[r] = false;
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      some[r] = some[r] || !is_zero(x[r][i]);
+  }
+  over.some(some);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    more = more || (!squares_in_range(st[r].sum) && some[r]);
+  return over.any(more);
+}
+
 /* Once more, scaled where the sum of squares is out of range. The other rows keep them company, with a scale of one and
- * the same bits as before. */
+ * the same bits as before. Where no row has another scale (a NaN, infinity) the sums are right as they are. */
 template <bool LAYER, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
 __device__ __forceinline__ void measure_scaled(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV],
                                                Statistic<float> (&st)[ROWS], Over &over) {
@@ -143,11 +167,14 @@ __device__ __forceinline__ void measure_scaled(const ForwardJob &p, Packed<S, V>
     keep_packed(x[r]);
   }
   over.template of<Max, USE_LARGEST>(most, a);
+  bool scaled = false;
 #pragma unroll
-  for (int r = 0; r < ROWS; r++)
+  for (int r = 0; r < ROWS; r++) {
     if (!squares_in_range(st[r].sum)) st[r].scale = scale_for(most[r], p.eps_limit);
-  measure<LAYER, true, OPTIONS, T>(p, x, st, over);
-  const Norm<float> norm = {p.exact_eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
+    scaled = scaled || st[r].scale != 1.0f || LAYER; /* a mean that is not finite needs the quotient */
+  }
+  if (over.any(scaled)) measure<LAYER, true, OPTIONS, T>(p, x, st, over);
+  const Norm<float> norm = {p.exact_eps, p.eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
     finish(norm, st[r], p.k);
@@ -165,7 +192,8 @@ __device__ __forceinline__ void measure_rows(const ForwardJob &p, Packed<S, V> (
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
     again = again || !squares_in_range(st[r].sum);
-  if (__builtin_expect(!over.any(again), 1)) {
+  constexpr bool asks = !LAYER || NV < 4; /* there are registers for it */
+  if (__builtin_expect(!over.any(again), 1) || (asks && !more_than_zeros(x, st, over))) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
       st[r].r = root_of<OPTIONS>(p, st[r].sum);
@@ -181,9 +209,39 @@ __device__ __forceinline__ void write_statistic(const ForwardJob &p, int64_t row
 
 /* ---- y ---- */
 
+/* Weights of a vector in the data type. */
+template <bool SHIFTED, class T, int V>
+__device__ __forceinline__ void load_weights(const ForwardJob &p, int64_t skip, int vector, Packed<T, V> &weight) {
+  if constexpr (SHIFTED)
+    load_parameter_vector(weight, p.weight + skip, vector, p.bytes);
+  else
+    load_vector<true, false>(weight, p.weight + skip + vector * 16, V);
+}
+
+/* A vector of a row to memory; of rows that are not aligned by all lanes of a warp. Lanes that share a row: `lanes`,
+ * at most 32. */
+template <bool SHIFTED, class S, int V>
+__device__ __forceinline__ void store_row(const ForwardJob &p, char *row, int vector, const Packed<S, V> &v, bool there,
+                                          int lanes) {
+  if constexpr (SHIFTED) {
+    const int lane = (int)threadIdx.x & (lanes - 1);
+    store_shifted(row, vector, v, there ? p.bytes : 0, lane == 0, lane == lanes - 1);
+  } else {
+    if (there) store_vector<true>(row + bytes_before<S, V>(vector), v, V);
+  }
+}
+
+/* Weight or bias of a vector. */
+template <bool SHIFTED, class T, int V>
+__device__ __forceinline__ void load_parameter_at(const ForwardJob &p, const char *from, int vector, bool is_f32,
+                                                  float (&f)[V]) {
+  const int left = SHIFTED ? p.width - vector * V : V;
+  load_parameter<!SHIFTED, T>(f, from, vector * V, left < V ? left : V, is_f32);
+}
+
 /* One vector of y, rounded before the weight or not. `weight` has its weights if they are in the data type; those of
  * the row's inner index are `skip` bytes from the first. */
-template <bool LAYER, bool OPTIONS, bool BEFORE, class T, class S, int V>
+template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, class T, class S, int V>
 __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
                                               const Packed<T, V> &weight, int64_t skip, int vector, Packed<T, V> &out) {
   const bool is_f32 = OPTIONS && p.weight_is_f32;
@@ -199,18 +257,18 @@ __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<
     h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
   if (p.weight) {
     if (is_f32)
-      load_parameter<true, T>(g, p.weight + skip, vector * V, V, true);
+      load_parameter_at<SHIFTED, T>(p, p.weight + skip, vector, true, g);
     else
       unpack(weight, g);
     add_offset(g, p.offset);
     if (p.bias) {
-      load_parameter<true, T>(b, p.bias + skip, vector * V, V, is_f32);
+      load_parameter_at<SHIFTED, T>(p, p.bias + skip, vector, is_f32, b);
       affine<T>(h, g, b, {true, true, BEFORE, is_f32});
     } else {
       affine<T>(h, g, b, {true, false, BEFORE, is_f32});
     }
   } else if (OPTIONS) {
-    if (p.bias) load_parameter<true, T>(b, p.bias + skip, vector * V, V, is_f32);
+    if (p.bias) load_parameter_at<SHIFTED, T>(p, p.bias + skip, vector, is_f32, b);
     affine<T>(h, g, b, {false, p.bias != nullptr, BEFORE, is_f32});
   }
   pack(out, h);

@@ -14,26 +14,33 @@ namespace rms_cuda {
 
 /* Blocks of an SM: as many as there are registers for. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-template <int NV, bool LAYER, bool OPTIONS, bool WIDE>
+template <int NV, bool LAYER, bool OPTIONS, bool SHIFTED, bool WIDE>
 constexpr int forward_warp_blocks = WIDE                ? 3
                                     : OPTIONS           ? 5
                                     : NV == 4 && !LAYER ? 6
                                                         : 7;
 #else
-template <int NV, bool LAYER, bool OPTIONS, bool WIDE>
+template <int NV, bool LAYER, bool OPTIONS, bool SHIFTED, bool WIDE>
 constexpr int forward_warp_blocks = WIDE              ? 3
-                                    : OPTIONS         ? (LAYER ? 5 : 6)
+                                    : OPTIONS         ? (LAYER || (SHIFTED && NV == 2) ? 5 : 6)
                                     : LAYER &&NV != 2 ? 8
                                                       : 7;
 #endif
 
 /* Sums over the `team` lanes of a row, of ROWS rows at once. */
-template <int ROWS, int NV> struct LaneSums {
+template <int ROWS, int NV, bool CUTS> struct LaneSums {
+  static constexpr bool cuts = CUTS;
   int first, team;
 
   __device__ __forceinline__ int vector(int i) const { return first + i * 32; }
   __device__ __forceinline__ bool has(const ForwardJob &p, int i) const { return first + i * 32 < p.vectors; }
   __device__ __forceinline__ bool any(bool yes) const { return __any_sync(whole_warp, yes) != 0; }
+  __device__ __forceinline__ void some(bool (&yes)[ROWS]) const {
+    const unsigned lanes = team == 32 ? whole_warp : ((1u << team) - 1) << (threadIdx.x & 31 & ~(unsigned)(team - 1));
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      yes[r] = (__ballot_sync(whole_warp, yes[r]) & lanes) != 0;
+  }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[ROWS], float (&a)[ROWS][NV]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -49,7 +56,7 @@ template <int ROWS, int NV> struct LaneSums {
 };
 
 /* The rows of a lane: vectors first + 32 i of rows row + r*teams. */
-template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS> struct WarpRows {
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED> struct WarpRows {
   static constexpr int V = vector_of<T>;
   static constexpr bool early = NV < 4 || !LAYER; /* weights before the sums, where there are registers for them */
   static constexpr bool own = OPTIONS && NV == 1; /* each row has a copy of its weights                          */
@@ -68,6 +75,8 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
   __device__ __forceinline__ bool here(int r, int i) const {
     return first + i * 32 < p.vectors && row + r * teams < p.rows;
   }
+  __device__ __forceinline__ bool there(int r) const { return row + r * teams < p.rows; }
+  __device__ __forceinline__ int lanes() const { return p.team < 32 ? p.team : 32; }
   __device__ __forceinline__ RowPlace place(int r) const { return place_of_row<OPTIONS>(p.inner, row + r * teams); }
   template <class F> __device__ __forceinline__ void each(F f) const {
 #pragma unroll
@@ -83,22 +92,41 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
   }
   __device__ __forceinline__ void load_weight(int r, int i) {
     if (packed_weight() && first + i * 32 < p.vectors)
-      load_vector<true, false>(weight[own ? r : 0][i],
-                               p.weight + weight_skip<OPTIONS>(p, row + r * teams) + (first + i * 32) * 16, V);
+      load_weights<SHIFTED>(p, weight_skip<OPTIONS>(p, row + r * teams), first + i * 32, weight[own ? r : 0][i]);
+  }
+  /* Of rows that are not aligned. */
+  __device__ __forceinline__ void load_shifted(const Rows &rows, const char *end, Packed<T, V> (&to)[ROWS][NV]) const {
+    Sixteen s[ROWS][NV];
+    auto row_of = [&](int r) -> ShiftedRow {
+      return {there(r) ? row_at<OPTIONS>(rows, place(r)) : nullptr, end, there(r) ? p.bytes : 0};
+    };
+    each([&](int r, int i) { s[r][i] = row_of(r).fetch(first + i * 32); });
+    each([&](int r, int i) { row_of(r).take(to[r][i].w, s[r][i], first + i * 32); });
   }
   /* x, or its sum with the residual, which is written; the weights with it where they are the same for all rows. */
   __device__ __forceinline__ void load() {
     Packed<T, V> in[ROWS][NV];
-    each([&](int r, int i) {
-      clear(in[r][i]);
-      if (here(r, i)) load_vector<true, true>(in[r][i], row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16, V);
-    });
+    if constexpr (SHIFTED) {
+      load_shifted(p.x, p.x_end, in);
+    } else {
+      each([&](int r, int i) {
+        clear(in[r][i]);
+        if (here(r, i)) load_vector<true, true>(in[r][i], row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16, V);
+      });
+    }
     if (early && !several()) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
         load_weight(0, i);
     }
-    if constexpr (RESIDUAL) {
+    if constexpr (RESIDUAL && SHIFTED) {
+      load_shifted(p.residual, p.residual_end, x);
+      each([&](int r, int i) {
+        add_residual(x[r][i], in[r][i], x[r][i]);
+        if (p.sum.data)
+          store_row<true>(p, row_at<OPTIONS>(p.sum, place(r)), first + i * 32, x[r][i], there(r), lanes());
+      });
+    } else if constexpr (RESIDUAL) {
       each([&](int r, int i) {
         clear(x[r][i]);
         if (!here(r, i)) return;
@@ -126,34 +154,34 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
   template <bool BEFORE> __device__ __forceinline__ void finish(const Statistic<float> (&st)[ROWS]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      if (row + r * teams >= p.rows) continue;
-      if (first == 0) write_statistic(p, row + r * teams, st[r]);
+      if (!SHIFTED && !there(r)) continue;
+      if (first == 0 && there(r)) write_statistic(p, row + r * teams, st[r]);
       char *y_at = row_at<OPTIONS>(p.y, place(r));
 #pragma unroll
       for (int i = 0; i < NV; i++) {
-        if (first + i * 32 >= p.vectors) continue;
+        if (!SHIFTED && first + i * 32 >= p.vectors) continue;
         if (!own && (!early || several())) load_weight(r, i);
         Packed<T, V> out;
-        finish_vector<LAYER, OPTIONS, BEFORE>(p, x[r][i], st[r], weight[own ? r : 0][i],
-                                              weight_skip<OPTIONS>(p, row + r * teams), first + i * 32, out);
-        store_vector<true>(y_at + (first + i * 32) * 16, out, V);
+        finish_vector<LAYER, OPTIONS, SHIFTED, BEFORE>(p, x[r][i], st[r], weight[own ? r : 0][i],
+                                                       weight_skip<OPTIONS>(p, row + r * teams), first + i * 32, out);
+        store_row<SHIFTED>(p, y_at, first + i * 32, out, there(r), lanes());
       }
     }
   }
 };
 
 /* A warp has ROWS * 32/team rows. */
-template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS>
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED>
 __global__ void __launch_bounds__(WARP_FORWARD_THREADS,
-                                  (forward_warp_blocks<NV, LAYER, OPTIONS, sizeof(S) != sizeof(T)>))
+                                  (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED, sizeof(S) != sizeof(T)>))
     forward_warp_kernel(const __grid_constant__ ForwardJob p) {
-  WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS> rows(p);
+  WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS, SHIFTED> rows(p);
   if (NV < 4 && blockIdx.x < p.ahead) rows.prefetch();
   wait_for_previous();
   if (NV == 4) let_next_start();
   rows.load();
   Statistic<float> st[ROWS];
-  LaneSums<ROWS, NV> over = {rows.first, p.team};
+  LaneSums<ROWS, NV, SHIFTED> over = {rows.first, p.team};
   measure_rows<LAYER, OPTIONS, T>(p, rows.x, st, over);
   if (NV < 4) let_next_start(); /* few rows at a time: later is better */
   rows.spread_weights();

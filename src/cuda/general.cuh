@@ -10,8 +10,10 @@
 #define RMS_CUDA_GENERAL_CUH
 
 #include "affine.cuh"
+#include "copies.cuh"
 #include "guard.cuh"
 #include "plan.h"
+#include "shifted.cuh"
 
 namespace rms_cuda {
 
@@ -77,6 +79,7 @@ template <int V> __device__ __forceinline__ unsigned statistic_mask(const rms_la
 
 template <class R> __device__ __forceinline__ Norm<R> norm_of(const rms_layout &lay, int eps_limit) {
   return {lay.eps,
+          (R)lay.eps,
           (R)lay.k,
           eps_limit,
           lay.kind == RMS_KIND_LAYER,
@@ -89,27 +92,6 @@ template <class R> __device__ __forceinline__ Norm<R> norm_of(const rms_layout &
 /* A row of elements of S. ALIGNED: it is whole 16-byte vectors. Otherwise sixteen bytes of it are two aligned pieces of
  * memory, put together later. No byte outside the row is read: where a piece would hold one, which is so for the first
  * and the last vectors, the bytes come one by one. */
-struct Sixteen {
-  uint4 low, high;
-};
-
-__device__ __forceinline__ void put_together(uint32_t (&w)[4], const Sixteen &s, unsigned shift) {
-  uint32_t words[8] = {s.low.x, s.low.y, s.low.z, s.low.w, s.high.x, s.high.y, s.high.z, s.high.w};
-  if (shift & 8) {
-#pragma unroll
-    for (int i = 0; i < 6; i++)
-      words[i] = words[i + 2];
-  }
-  if (shift & 4) {
-#pragma unroll
-    for (int i = 0; i < 5; i++)
-      words[i] = words[i + 1];
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    w[i] = __funnelshift_r(words[i], words[i + 1], (shift & 3) * 8);
-}
-
 template <class S, int V, bool ALIGNED> struct RowAt {
   static constexpr int pieces = V * (int)sizeof(S) / 16; /* of sixteen bytes in a vector; 0: less than one */
   const char *row;
@@ -281,8 +263,22 @@ template <class S, int V, bool ALIGNED> struct KeptRow {
     for (int c = 0; c < pieces; c++)
       cells[vector * pieces + c] = make_uint4(v.w[4 * c], v.w[4 * c + 1], v.w[4 * c + 2], v.w[4 * c + 3]);
   }
-  /* Each thread brings its own vectors, four times sixteen bytes at once. */
+  /* Each thread brings its own vectors. Those of aligned rows are all on their way when this returns: wait_for_kept();
+   * of others sixteen bytes come four times at once. */
   __device__ __forceinline__ void bring(const Team &team, int64_t vectors) const {
+    if constexpr (ALIGNED)
+      bring_ahead(team, vectors);
+    else
+      bring_shifted(team, vectors);
+  }
+  __device__ __forceinline__ void bring_ahead(const Team &team, int64_t vectors) const {
+    if (!cells) return;
+    for (int v = team.thread(); v < vectors; v += team.threads())
+#pragma unroll
+      for (int c = 0; c < pieces; c++)
+        copy_ahead(cells + v * pieces + c, row.row + (int64_t)(v * pieces + c) * 16, 16);
+  }
+  __device__ __forceinline__ void bring_shifted(const Team &team, int64_t vectors) const {
     constexpr int at_once = 4 / pieces;
     if (!cells) return;
     const int step = team.threads();
@@ -307,6 +303,11 @@ template <class S, int V, bool ALIGNED> struct KeptRow {
     }
   }
 };
+
+__device__ __forceinline__ void wait_for_kept() {
+  end_of_copies();
+  wait_for_all_copies();
+}
 
 /* ---- stores ---- */
 

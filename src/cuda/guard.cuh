@@ -24,7 +24,10 @@ template <class R> struct Limits;
 template <> struct Limits<float> { static constexpr float r = 0x1p31f, sum = 0x1p60f; };
 template <> struct Limits<double> { static constexpr double r = 0x1p250, sum = 0x1p500; };
 
-/* NaN is not in range. */
+/* NaN is not in range; nor does it need to be: a row whose r was saved as NaN has NaN everywhere, scaled or not. */
+template <class R> __device__ __forceinline__ bool is_lost(R r) {
+  return r != r;
+}
 template <class R> __device__ __forceinline__ bool r_in_range(R r) {
   return r >= 1 / Limits<R>::r && r <= Limits<R>::r;
 }
@@ -203,11 +206,19 @@ __device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &
       R x[V], sum = 0;
       const unsigned mask = row.mask(i);
       row.load_x(i, x);
+      if (SCALED || norm.layer) {
 #pragma unroll
-      for (int j = 0; j < V; j++) {
-        const R d = mask >> j & 1 ? fused(x[j], st.scale, -st.mean) : (R)0;
-        sum = squares ? fused(d, d, sum) : sum + d;
+        for (int j = 0; j < V; j++)
+          x[j] = fused(x[j], st.scale, -st.mean);
       }
+      if (mask != (1u << V) - 1) {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          x[j] = mask >> j & 1 ? x[j] : (R)0;
+      }
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum = squares ? fused(x[j], x[j], sum) : sum + x[j];
       return sum;
     });
     if (squares)
@@ -216,8 +227,8 @@ __device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &
       st.mean = quotient(total, norm.k);
   }
   finish(norm, st, norm.k);
-  if (!SCALED && norm.eps_outside && !squares_in_range(st.sum))
-    st.r = 0; /* eps may outweigh the sum, but rms counts too */
+  if (!SCALED && (is_lost(st.r) || (norm.eps_outside && !squares_in_range(st.sum))))
+    st.r = 0; /* a sum that overflowed; eps may outweigh the sum, but rms counts too */
   return st;
 }
 
@@ -255,7 +266,8 @@ __device__ __forceinline__ GradientSums<R> row_sums(const Norm<R> &norm, Row &ro
 }
 
 template <class R> __device__ __forceinline__ bool row_in_range(const Norm<R> &norm, R r, const GradientSums<R> &sums) {
-  return r_in_range(r) && sum_in_range(dot_uh(norm, sums.dot, r)) && (!norm.layer || sum_in_range(sums.u));
+  return is_lost(r) ||
+         (r_in_range(r) && sum_in_range(dot_uh(norm, sums.dot, r)) && (!norm.layer || sum_in_range(sums.u)));
 }
 
 /* Whether every vector of a row adds exact zeros. */

@@ -42,13 +42,15 @@ struct ForwardJob {
   float eps, k, inverse_k, offset;
   int eps_limit; /* largest exponent by which a row may be scaled */
   bool round_before, eps_outside, weight_is_f32;
-  int statistic;        /* elements in it: the first of the row                 */
-  int64_t weight_inner; /* bytes from one inner index's weights to the next     */
-  int vectors;          /* of a row                                             */
-  int team, cluster;    /* lanes that share a row, blocks that share a row      */
-  int shares;           /* blocks or clusters that walk the rows                */
-  int stages;           /* of the ring                                          */
-  unsigned ahead;       /* blocks that ask for their rows before their turn     */
+  int statistic;                    /* elements in it: the first of the row                 */
+  int width, bytes;                 /* of a row of the data type                            */
+  const char *x_end, *residual_end; /* of the tensors, where rows are not aligned */
+  int64_t weight_inner;             /* bytes from one inner index's weights to the next     */
+  int vectors;                      /* of a row                                             */
+  int team, cluster;                /* lanes that share a row, blocks that share a row      */
+  int shares;                       /* blocks or clusters that walk the rows                */
+  int stages;                       /* of the ring                                          */
+  unsigned ahead;                   /* blocks that ask for their rows before their turn     */
 };
 
 /* Rows of one weight are a slice: a slice for each inner index where these have weights of their own, otherwise one.
@@ -75,11 +77,13 @@ struct BackwardJob {
   int ahead;  /* rows of a team that are brought to L2 before the kernel before this one has ended */
   bool late;  /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_is_f32, want_dweight, want_dbias;
-  int leading;      /* elements of a row in the statistic                          */
-  bool whole;       /* all of them                                                 */
-  bool layer;       /* LayerNorm: its kernels make dbias of RMSNorm too            */
-  bool eps_outside; /* of the root                                                 */
-  bool x_is_f32;    /* x, what is added and the copy: f32 beside 16-bit data       */
+  int leading;                            /* elements of a row in the statistic                          */
+  bool whole;                             /* all of them                                                 */
+  int bytes;                              /* of a row of the data type                                   */
+  const char *x_end, *dy_end, *added_end; /* of the tensors, where rows are not aligned */
+  bool layer;                             /* LayerNorm: its kernels make dbias of RMSNorm too            */
+  bool eps_outside;                       /* of the root                                                 */
+  bool x_is_f32;                          /* x, what is added and the copy: f32 beside 16-bit data       */
   bool added_is_f32, copy_is_f32;
   bool round_before;  /* h and u are rounded to the data type before the weight      */
   bool round_product; /* and dy*h                                                    */
@@ -126,8 +130,9 @@ struct FinishJob {
   const void *partial;
   bool partial_is_f64;
   int64_t slices, shares, width;
-  int planes;   /* sums in the partial buffer: 1 or 2 */
-  void *out[2]; /* of each plane                      */
+  int64_t pitch; /* from one partial sum of all columns to the next, in elements */
+  int planes;    /* sums in the partial buffer: 1 or 2 */
+  void *out[2];  /* of each plane                      */
   bool add[2];
   rms_dtype type[2];
   int columns; /* of a block, in vectors, and blocks that a row of columns takes: set by launch_finish */

@@ -10,8 +10,8 @@
 
 namespace rms_cuda {
 
-/* forward.cu. OPTIONS: those of the form. */
-template <class T, bool OPTIONS>
+/* forward.cu. FORMS_OF: the kind of the form. */
+template <class T, Forms FORMS_OF>
 cudaError_t launch_forward(const ForwardJob &p, int form, const ForwardPlan &plan, const Device &device,
                            cudaStream_t stream);
 

@@ -47,15 +47,17 @@ static void keep(const void *kernel, const Device &device, int cluster, int thre
 
 /* ---- shared memory ---- */
 
-/* Allows a kernel that much dynamic shared memory. Kernels that overlap must agree on how an SM's memory is divided: in
- * favour of shared memory. */
-static cudaError_t allow_shared(const void *kernel, size_t bytes, bool overlap, const Device &device) {
+/* Allows a kernel that much dynamic shared memory, and wide clusters. Kernels that overlap must agree on how an SM's
+ * memory is divided: in favour of shared memory. */
+static cudaError_t allow(const void *kernel, size_t bytes, int cluster, bool overlap, const Device &device) {
   const size_t before = (size_t)recall(kernel, device, 0, 0, 0);
   if (bytes < before) bytes = before;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (error == cudaSuccess && overlap)
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  if (error == cudaSuccess && cluster > MAX_CLUSTER)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error == cudaSuccess) keep(kernel, device, 0, 0, 0, (int)bytes);
   return error;
 }
@@ -84,7 +86,8 @@ cudaError_t active_clusters(const void *kernel, const Grid &grid, int cluster, c
   config.numAttrs = 1;
   set_cluster(attribute[0], cluster);
   cudaError_t error = cudaSuccess;
-  if (!is_allowed(kernel, grid.shared, device)) error = allow_shared(kernel, grid.shared, true, device);
+  if (!is_allowed(kernel, grid.shared, device) || cluster > MAX_CLUSTER)
+    error = allow(kernel, grid.shared, cluster, true, device);
   if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
   if (error == cudaSuccess) keep(kernel, device, cluster, grid.threads, grid.shared, *clusters);
   return error;
@@ -111,7 +114,7 @@ cudaError_t launch_kernel(const void *kernel, void *job, const Grid &grid, int c
     if (error != cudaErrorInvalidValue || grid.shared == 0) return error;
     (void)cudaGetLastError(); /* the device was reset, and has forgotten what was allowed */
   }
-  cudaError_t error = allow_shared(kernel, grid.shared, overlap, device);
+  cudaError_t error = allow(kernel, grid.shared, cluster, overlap, device);
   return error == cudaSuccess ? cudaLaunchKernelExC(&config, kernel, arguments) : error;
 }
 

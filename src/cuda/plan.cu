@@ -71,9 +71,11 @@ static int cell_bytes(const BackwardQuestion &q) {
 
 /* The widest row of each role. */
 static Role backward_role(const Device &device, const BackwardQuestion &q) {
+  if (q.form == Form::SHIFTED && (!device.clusters || q.vectors < 2)) return Role::GENERAL;
   if (q.vectors <= 32) return Role::WARP;
   if (q.vectors <= BACKWARD_TEAM * BACKWARD_VECTORS) return Role::BLOCK;
-  const bool fits = q.vectors <= MAX_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
+  const int most = device.wide_clusters ? WIDE_CLUSTER : MAX_CLUSTER;
+  const bool fits = q.vectors <= most * BACKWARD_TEAM * BACKWARD_VECTORS && has_clusters(device);
   return fits ? Role::CLUSTER : Role::GENERAL;
 }
 
@@ -86,7 +88,7 @@ static void plan_teams(const Device &device, const BackwardQuestion &q, Backward
   case Role::BLOCK:
     plan->team = (int)divide_up(q.vectors, 32 * BACKWARD_VECTORS) * 32;
     /* a second team where there is room for one; more than two gain nothing */
-    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, device.clusters);
+    plan->threads = most_backward_threads(q.layer, q.dbias, false, q.form, q.f16, device.clusters);
     if (plan->team <= BACKWARD_TEAM / 2 && plan->threads > BACKWARD_TEAM) plan->threads = BACKWARD_TEAM;
     plan->threads -= plan->threads % plan->team;
     break;
@@ -103,7 +105,10 @@ static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardP
   if (plan->role == Role::WARP) {
     plan->ahead = 4;
     plan->stages = WARP_STAGES;
-    plan->shared = (size_t)(WARP_STAGES * WARP_BACKWARD_THREADS * (q.form == Form::F32_SUM ? 48 : 32));
+    plan->shared = (size_t)(WARP_STAGES * WARP_BACKWARD_THREADS *
+                            (q.form == Form::F32_SUM   ? 48
+                             : q.form == Form::SHIFTED ? 64
+                                                       : 32));
     return true;
   }
   const int row = plan->threads / plan->team * q.vectors * cell_bytes(q) / plan->cluster; /* bytes, of all teams */
@@ -112,7 +117,7 @@ static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardP
   const size_t most = (size_t)device.shared_per_block < most_shared ? (size_t)device.shared_per_block : most_shared;
   for (;; plan->stages--) {
     if (plan->stages < 2) return false;
-    plan->shared = (size_t)backward_shared(V, q.layer ? 2 : 1, q.dbias, plan->threads, plan->team, plan->stages,
+    plan->shared = (size_t)backward_shared(q.form, V, q.layer ? 2 : 1, q.dbias, plan->threads, plan->team, plan->stages,
                                            cell_bytes(q), plan->cluster)
                        .total;
     if (plan->shared <= most) break;

@@ -22,8 +22,8 @@ enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 }; /* as in for
 enum { WARP_BACKWARD_THREADS = 384, BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
 enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
 
-/* The most blocks that share a row. */
-enum { MAX_CLUSTER = 8 };
+/* The most blocks of a cluster: anywhere, and where the device has room for wide ones. */
+enum { MAX_CLUSTER = 8, WIDE_CLUSTER = 16 };
 
 /* Rows of a lane of the backward that are on their way, and vectors of a thread of its block kernel. */
 enum { WARP_STAGES = 4, BACKWARD_VECTORS = 2 };
@@ -45,7 +45,13 @@ struct Grid {
 /* ---- forward ---- */
 
 /* The forms of the forward kernels of aligned rows, as bits of a number: what is known when they are compiled. */
-enum { FORM_LAYER = 1, FORM_RESIDUAL = 2, FORM_OPTIONS = 4, FORM_F32_RESIDUAL = 8, FORMS = 16 };
+enum { FORM_LAYER = 1, FORM_RESIDUAL = 2, FORM_OPTIONS = 4, FORM_F32_RESIDUAL = 8, FORM_SHIFTED = 16, FORMS = 32 };
+
+/* The kinds of forms that are compiled together. */
+enum class Forms { COMMON, OPTIONS, SHIFTED };
+constexpr Forms forms_of(int form) {
+  return form & FORM_SHIFTED ? Forms::SHIFTED : form & FORM_OPTIONS ? Forms::OPTIONS : Forms::COMMON;
+}
 
 /* Sets of forms: bit f stands for form f. */
 constexpr unsigned forms_with(int bits) {
@@ -54,9 +60,9 @@ constexpr unsigned forms_with(int bits) {
     if ((form & bits) == bits) set |= 1u << form;
   return set;
 }
-constexpr unsigned EVERY = (1u << FORMS) - 1, NO_OPTIONS = EVERY & ~forms_with(FORM_OPTIONS),
-                   BARE = NO_OPTIONS & ~forms_with(FORM_RESIDUAL),
-                   OPTIONS_ALONE = forms_with(FORM_OPTIONS) & ~forms_with(FORM_RESIDUAL),
+constexpr unsigned EVERY = forms_with(0), ALIGNED = EVERY & ~forms_with(FORM_SHIFTED),
+                   NO_OPTIONS = ALIGNED & ~forms_with(FORM_OPTIONS), BARE = NO_OPTIONS & ~forms_with(FORM_RESIDUAL),
+                   OPTIONS_ALONE = ALIGNED & forms_with(FORM_OPTIONS) & ~forms_with(FORM_RESIDUAL),
                    LAYER_ALONE = 1u << FORM_LAYER, OTHERS = EVERY & ~LAYER_ALONE;
 
 /* What a line of the table needs beside the width: few rows; clusters, or none of them. */
@@ -82,7 +88,7 @@ constexpr ForwardLine forward_table[] = {
     {  Role::WARP,    32,     1,         4,   128,    false, EVERY,         When::ALWAYS},
     {  Role::WARP,    64,     2,         2,   128,    false, EVERY,         When::ALWAYS},
     {  Role::WARP,    128,    4,         1,   128,    false, NO_OPTIONS,    When::ALWAYS},
-    {  Role::BLOCK,   1024,   4,         1,   256,    true,  EVERY,         When::FEW_ROWS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    true,  ALIGNED,       When::FEW_ROWS},
     {  Role::BLOCK,   512,    4,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
     {  Role::BLOCK,   1024,   8,         1,   128,    false, LAYER_ALONE,   When::ALWAYS},
     {  Role::BLOCK,   2048,   8,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
@@ -92,7 +98,7 @@ constexpr ForwardLine forward_table[] = {
     {  Role::BLOCK,   4096,   8,         1,   512,    false, OPTIONS_ALONE, When::NO_CLUSTERS},
     {  Role::BLOCK,   8192,   8,         1,   1024,   false, BARE,          When::ALWAYS},
     {  Role::CLUSTER, 16384,  8,         1,   512,    false, LAYER_ALONE,   When::CLUSTERS},
-    {  Role::CLUSTER, 16384,  4,         1,   512,    false, OTHERS,        When::CLUSTERS},
+    {  Role::CLUSTER, 16384,  4,         1,   512,    false, OTHERS & ALIGNED, When::CLUSTERS},
 };
 /* clang-format on */
 constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];
@@ -123,18 +129,20 @@ ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t ro
  *   OPTIONS    what else there may be, switched at run time: either order of rounding, a statistic of the leading
  *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
  *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
- *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data */
-enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM };
+ *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data
+ *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone */
+enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM, SHIFTED };
 __host__ __device__ constexpr bool has_options(Form form) {
-  return form == Form::OPTIONS || form == Form::F32_SUM;
+  return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::SHIFTED;
 }
 
-/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 128 and more
- * where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
-__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form,
+/* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 112, 128 and
+ * more where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
+__host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form, bool f16,
                                                         bool early_starts) {
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
-  const bool big = layer && (form != Form::COMMON || (cluster && !dbias));
+  if (form == Form::SHIFTED && !layer && !cluster && !f16 && early_starts) return 576;
+  const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
   return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 }
 
@@ -147,6 +155,7 @@ struct BackwardQuestion {
   int64_t rows; /* of a slice              */
   int64_t slices;
   bool added; /* something is added to dx */
+  bool f16;   /* the data type, whose conversions take more registers */
 };
 
 struct BackwardPlan {
@@ -163,21 +172,26 @@ struct BackwardPlan {
 
 BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q);
 
+/* Pieces of a row beyond its vectors. */
+__host__ __device__ constexpr int more_pieces(Form form) {
+  return form == Form::SHIFTED ? 1 : 0;
+}
+
 /* The parts of a block's shared memory in the backward block kernel, in bytes from its start. V: elements of a vector;
  * sums: over a row. */
 struct BackwardShared {
   int ring, gain, deep, chunk, mail, barrier, noted, any_noted, total;
 };
-__host__ __device__ constexpr BackwardShared backward_shared(int V, int sums, bool dbias, int threads, int team,
-                                                             int stages, int cell_bytes, int cluster) {
+__host__ __device__ constexpr BackwardShared backward_shared(Form form, int V, int sums, bool dbias, int threads,
+                                                             int team, int stages, int cell_bytes, int cluster) {
   BackwardShared s = {};
   const int teams = threads / team, cells = team * BACKWARD_VECTORS;
   s.ring = 0;
-  s.gain = s.ring + teams * stages * cells * cell_bytes;
+  s.gain = s.ring + teams * stages * (cells + more_pieces(form)) * cell_bytes;
   s.deep = s.gain + cells * V * 4;
   s.chunk = s.deep + (dbias ? 2 : 1) * threads * BACKWARD_VECTORS * V * 4;
   s.mail = s.chunk + teams * 2 * sums * 32 * 4;
-  s.barrier = s.mail + (cluster > 1 ? 2 * sums * MAX_CLUSTER * 4 : 0);
+  s.barrier = s.mail + (cluster > 1 ? 2 * sums * WIDE_CLUSTER * 4 : 0);
   s.noted = s.barrier + (teams * stages + 2) * 8;
   s.any_noted = s.noted + teams * DEEP * 4;
   s.total = s.any_noted + 4;

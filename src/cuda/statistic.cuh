@@ -12,6 +12,7 @@ namespace rms_cuda {
 /* What is the same for all rows. */
 template <class R> struct Norm {
   double eps;
+  R rounded_eps;
   R k;           /* elements in the statistic                                             */
   int eps_limit; /* largest exponent by which a row may be scaled                         */
   bool layer;    /* LayerNorm                                                             */
@@ -104,7 +105,7 @@ template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) 
 
 /* r from the sum of squares of k elements, scaled. */
 template <class R> __device__ __forceinline__ void finish(const Norm<R> &norm, Statistic<R> &st, R k) {
-  R ms = quotient(st.sum, k), eps = (R)norm.eps, root;
+  R ms = quotient(st.sum, k), eps = norm.rounded_eps, root;
   st.rms = 0;
   if (!norm.eps_outside) {
     if (st.scale != (R)1) eps = (R)(norm.eps * (double)st.scale * (double)st.scale);

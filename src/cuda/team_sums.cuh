@@ -21,7 +21,11 @@ __device__ __forceinline__ void team_sync(int which, int threads) {
 
 /* The same, and whether any thread says yes. */
 __device__ __forceinline__ bool team_any(int which, int threads, bool yes) {
-  if (threads == 32) return __any_sync(whole_warp, yes) != 0;
+  if (threads == 32) {
+    const bool any_lane = __any_sync(whole_warp, yes) != 0;
+    __syncwarp(); /* what the lanes wrote before can be read: a vote alone does not say so */
+    return any_lane;
+  }
   unsigned any;
   asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 q, %3, 0;\n bar.red.or.pred p, %1, %2, q;\n selp.u32 %0, 1, 0, p;\n}"
                : "=r"(any)
@@ -86,8 +90,9 @@ template <class Op> __device__ __forceinline__ float over_mail(const float *mail
 /* ---- a sum ---- */
 
 /* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
- * two. ASKS: together with a sum it can be asked whether any thread of a block's row says yes; over a cluster that
- * would be one more number to send and to wait for with every row. */
+ * two. ASKS: together with a sum it can be asked whether any thread of the row says yes. In a cluster the answer
+ * travels with the first sum: for one of zero a block sends +0 if any of its threads says yes, and -0 if none does. The
+ * sum of all blocks is -0 only where every block sent that. */
 template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct TeamSums {
   float *chunk, *mail;
   uint64_t *mailbox;
@@ -99,7 +104,8 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
 
   /* Numbers that each block sends, and so many for each block in a mailbox. */
   static constexpr int boxes = SUMS * PANELS;
-  static_assert(!CLUSTER || (boxes <= 4 && !ASKS), "eight lanes for each");
+  static constexpr int peers = boxes <= 2 ? WIDE_CLUSTER : MAX_CLUSTER; /* blocks that there is room for */
+  static_assert(!CLUSTER || boxes <= 4, "eight or sixteen lanes for each");
 
   /* ASKS: whether any thread of this team says yes; otherwise whether this one does. */
   template <class Op> __device__ __forceinline__ bool publish(float (&v)[SUMS * NV], bool yes = false) {
@@ -109,16 +115,20 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
     team_sync(which, team);
     return yes;
   }
-  template <class Op> __device__ __forceinline__ float2 collect() {
-    const float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
+  /* any: what publish() said; on return whether any thread of the row says yes, where the first sum is zero. */
+  template <class Op> __device__ __forceinline__ float2 collect(bool &any) {
+    float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
     float2 sum = make_float2(0, 0);
     if (!CLUSTER) {
       sum.x = over_panels<Op, SUMS, PANELS>(part, 0);
       if (SUMS == 2) sum.y = over_panels<Op, SUMS, PANELS>(part, 1);
     } else {
-      constexpr int places = PANELS * MAX_CLUSTER;
-      float *box = mail + phase * boxes * MAX_CLUSTER;
-      const int lane = (int)threadIdx.x & 31, g = lane >> 3, peer = lane & 7;
+      constexpr int places = PANELS * peers;
+      float *box = mail + phase * boxes * peers;
+      /* every eight lanes have another sum, and of two sums every sixteen have both again */
+      const int lane = (int)threadIdx.x & 31, g = boxes <= 2 ? lane >> 3 & 1 : lane >> 3,
+                peer = boxes <= 2 ? (lane & 7) | (lane >> 4) << 3 : lane & 7;
+      if (ASKS && part == 0 && g < PANELS) part = any ? 0.0f : -0.0f;
       if (threadIdx.x < 32 && g < boxes && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
       if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
@@ -126,13 +136,18 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
       sum.x = over_mail<Op>(box, cluster * PANELS);
       if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
       parity ^= phase;
+      if (ASKS) {
+        any = __float_as_uint(sum.x) != 0x80000000u;
+        sum.x += 0.0f; /* the sum that it stands for */
+      }
     }
     phase ^= 1;
     return sum;
   }
   template <class Op> __device__ __forceinline__ float2 of(float (&v)[SUMS * NV]) {
+    bool any = true;
     publish<Op>(v);
-    return collect<Op>();
+    return collect<Op>(any);
   }
 };
 

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * The CUDA library on a GPU: the whole matrix of operations against the oracle, bits that may not change, sizes beyond
- * 2^31, graphs. Exit status 77: there is no device. --quick: fewer sizes; --small: a set for compute-sanitizer. */
+ * 2^31, graphs. Exit status 77: there is no device.
+ * usage: cuda_gpu [--quick | --small] [--share I/N]   --quick: fewer sizes; --small: a set for compute-sanitizer;
+ * --share: every N-th group of checks, from number I on, so that N programs do all of them side by side. */
 #include "gpu.h"
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
-static int failures, checks;
+static int failures, checks, share, shares = 1, groups;
+
+bool is_mine() {
+  return groups++ % shares == share;
+}
 
 void expect(bool ok, const std::string &what) {
   checks++;
@@ -49,8 +55,19 @@ static void say(const char *part) {
 }
 
 int main(int argc, char **argv) {
-  const bool small = argc > 1 && strcmp(argv[1], "--small") == 0;
-  const Extent extent = small ? SMALL : argc > 1 && strcmp(argv[1], "--quick") == 0 ? QUICK : FULL;
+  Extent extent = FULL;
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--small") == 0) {
+      extent = SMALL;
+    } else if (strcmp(argv[i], "--quick") == 0) {
+      extent = QUICK;
+    } else if (strcmp(argv[i], "--share") != 0 || ++i == argc || sscanf(argv[i], "%d/%d", &share, &shares) != 2 ||
+               shares < 1 || share < 0 || share >= shares) {
+      printf("usage: cuda_gpu [--quick | --small] [--share I/N]\n");
+      return 2;
+    }
+  }
+  const bool small = extent == SMALL;
   const char *why = nullptr;
   const verify_backend *backend = verify_backend_cuda(&why);
   if (!backend) {
@@ -58,7 +75,7 @@ int main(int argc, char **argv) {
     return 77;
   }
   say("start");
-  test_streams(extent);
+  if (is_mine()) test_streams(extent);
   say("streams");
   test_matrix(backend, extent);
   say("matrix");
@@ -72,7 +89,7 @@ int main(int argc, char **argv) {
   if (!small) {
     test_widths(backend, extent);
     say("widths");
-    test_big();
+    if (is_mine()) test_big();
   }
   printf("%d checks, %d failures\n", checks, failures);
   return failures ? 1 : 0;

@@ -18,6 +18,7 @@ extern "C" {
 enum Extent { SMALL, QUICK, FULL };
 
 void expect(bool ok, const std::string &what);
+bool is_mine();                                 /* the next group of checks belongs to this program's share of them */
 void must(cudaError_t error, const char *what); /* or the program ends */
 
 /* Against the oracle. */
@@ -49,6 +50,7 @@ struct Memory {
   }
   char *copy(const std::vector<char> &host, size_t offset = 0) {
     char *p = bytes(host.size() + offset) + offset;
+    must(cudaMemset(p - offset, 0xff, offset), "memset"); /* 16 aligned bytes are read whole */
     must(cudaMemcpy(p, host.data(), host.size(), cudaMemcpyHostToDevice), "copy");
     return p;
   }

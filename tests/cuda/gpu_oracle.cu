@@ -11,6 +11,7 @@ extern "C" {
 static void run_problem(const verify_backend *backend, const verify_problem &problem) {
   verify_result result;
   char text[VERIFY_TEXT_MAX];
+  if (!is_mine()) return;
   bool ok = verify_run(&problem, backend, &result) == 1;
   if (result.refused) return;
   verify_problem_print(&problem, text, sizeof text);
@@ -44,10 +45,11 @@ void test_matrix(const verify_backend *backend, Extent extent) {
 /* Widths on both sides of every change of kernel, and very wide ones. */
 void test_widths(const verify_backend *backend, Extent extent) {
   const char *types[] = {"f32", "bf16", "f16"};
-  const int64_t widths[] = {8,     16,     56,     72,     136,    256,    264,    504,     512,
-                            520,   768,    1024,   1032,   2048,   2560,   5120,   6144,    8192,
-                            8200,  12288,  16384,  16392,  20480,  32768,  32776,  49152,   65536,
-                            65544, 100000, 131072, 131080, 200000, 262144, 300000, 1048576, 1048577};
+  const int64_t widths[] = {
+      8, 16, 56, 72, 136, 256, 264, 504, 512, 520, 768, 1024, 1032, 2048, 2560, 5120, 6144, 8192, 8200, 12288, 16384,
+      16392, 20480, 32768, 32776, 49152, 65536, 65544, 100000, 131072, 131080, 200000, 262144, 300000, 1048576, 1048577,
+      /* rows that are not aligned */
+      9, 17, 127, 257, 511, 1023, 4095, 4097, 8191, 8195, 16381, 16387, 32771, 65531, 65537, 131069};
   const char *problems[] = {"rms:fwd:%s:2x%s:out=y+stats",
                             "layer:fwd:%s:2x%s:bias:w=f32",
                             "rms:bwd:%s:3x%s",
@@ -65,6 +67,7 @@ void test_widths(const verify_backend *backend, Extent extent) {
     for (int64_t width : widths)
       for (const char *problem : problems) {
         char text[256];
+        if (strstr(problem, "groups=8") && width % 8 != 0) continue;
         if (width > 300000 && (problem != problems[0] && problem != problems[2])) continue;
         if (extent != FULL && (width > 132000 || (strcmp(type, "bf16") != 0 && width % 100 != 20))) continue;
         snprintf(text, sizeof text, problem, type, std::to_string(width).c_str());
@@ -75,7 +78,8 @@ void test_widths(const verify_backend *backend, Extent extent) {
          {"rms:bwd:%s:3000x24:bias", "rms:bwd:%s:9000x128", "layer:bwd:%s:2000x512:bias",
           "rms:bwd:%s:700000x2:grad=f32", "rms:bwd:%s:700x4x64:perhead:bias", "rms:bwd:%s:900x1536:groups=3",
           "rms:bwd:%s:3000x1024:pad=8", "layer:bwd:%s:1400x2048:bias:pad=3", "layer:bwd:%s:3000x1024:bias",
-          "rms:bwd:%s:3000x1024:round=before", "rms:bwd:%s:9000x128:round=before:w=f32",
+          "rms:bwd:%s:3000x1024:round=before", "rms:bwd:%s:9000x128:round=before:w=f32", "rms:bwd:%s:9000x127",
+          "layer:bwd:%s:3000x1021:bias", "rms:bwd:%s:3000x1021:res:dres", "rms:bwd:%s:700x4x61:perhead:bias:acc",
           "rms:bwd:%s:700x4x64:pad=16:round=before"}) {
       char text[256];
       snprintf(text, sizeof text, rest, type);
@@ -126,6 +130,7 @@ void test_ends(const verify_backend *backend, Extent extent) {
             if (extent == QUICK && (width > 1032 || width == 40) && (!first || eps[0] == 0)) continue;
             if (f64 && (strstr(form, "split") || width > 1032)) continue; /* the split form of f64 has no range guard */
             if (strstr(form, "before") && strstr(end, "dydata=max")) continue; /* u overflows by its definition */
+            if (f64 && strstr(form, "dres") && strstr(end, "tiny:dydata=max")) continue; /* so does the oracle's dx */
             snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
             run_text(backend, std::string(text) + ":out=dx:" + end + (strstr(form, "epsout") ? ":eps=1e-20" : eps));
           }

@@ -131,7 +131,11 @@ static const struct role {
     {"forward_block_kernel", 0, RMS_BF16, 4096, F32_SUM},
     {"forward_block_kernel", 0, RMS_F16, 4096, GROUPS},
     {"forward_warp_kernel", 0, RMS_F16, 128, PER_HEAD | OUTSIDE},
-    {"forward_general_kernel", 0, RMS_BF16, 4096, ODD_ADDRESS},
+    {"forward_block_kernel", 0, RMS_BF16, 4096, ODD_ADDRESS},
+    {"forward_warp_kernel", 0, RMS_F32, 127, 0},
+    {"forward_block_kernel", 0, RMS_F16, 16383, LAYER},
+    {"forward_general_kernel", 0, RMS_BF16, 32767, 0},
+    {"forward_general_kernel", 0, RMS_BF16, 4095, F32_SUM},
     {"forward_general_kernel", 0, RMS_BF16, 131080, 0},
     {"forward_general_kernel", 0, RMS_F64, 4096, 0},
     {"backward_warp_kernel", 1, RMS_BF16, 128, 0},
@@ -144,9 +148,13 @@ static const struct role {
     {"backward_block_kernel", 1, RMS_F32, 4096, DBIAS},
     {"*backward_block_kernel", 1, RMS_BF16, 16384, 0},
     {"*backward_block_kernel", 1, RMS_F32, 8192, LAYER | RESIDUAL | DBIAS},
-    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, ODD_ADDRESS},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, ODD_ADDRESS},
+    {"backward_warp_kernel", 1, RMS_F32, 127, DBIAS},
+    {"*backward_block_kernel", 1, RMS_F16, 16383, LAYER},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4095, F32_SUM},
     {"backward_general_rows_kernel", 1, RMS_F64, 4096, 0},
-    {"backward_general_columns_kernel", 1, RMS_BF16, 131072, 0},
+    {"*backward_block_kernel", 1, RMS_BF16, 131072, 0},
+    {"backward_general_columns_kernel", 1, RMS_BF16, 131080, 0},
 };
 
 static rms_status call_of(const struct role *role) {

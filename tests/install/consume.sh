@@ -63,7 +63,8 @@ staged) # as the makers of packages do
   [ -f "$work/usr/include/rmsnorm.h" ] || fail "DESTDIR is not respected"
   ;;
 files)
-  for file in include/rmsnorm.h include/rmsnorm_openmp.h; do
+  for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h \
+    include/rmsnorm_mpi.h; do
     cmp "$SOURCE/$file" "$prefix/$file"
   done
   for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do
@@ -105,10 +106,21 @@ examples) # every one of them with the line of the README
   for example in "$SOURCE"/examples/*.c; do
     case $example in
     */openmp.c) openmp=-fopenmp ;;
+    *_mpi.c) continue ;; # the way `mpi`
     *) openmp= ;;
     esac
     $CC $CFLAGS $openmp "$example" $flags -o "$work/consumer" || fail "$example does not link"
     run "$lib" >"$work/log"
+  done
+  ;;
+mpi) # the examples that need MPI, with the line at their top
+  needs pkg-config
+  needs mpicc
+  flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs rmsnorm)
+  for example in "$SOURCE"/examples/*_mpi.c; do
+    OMPI_CC=$CC mpicc $CFLAGS "$example" $flags -o "$work/consumer" || fail "$example does not link"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$lib \
+      timeout 60 mpirun --oversubscribe -n 2 "$work/consumer" 3 >"$work/log" || fail "$example exits with $?"
   done
   ;;
 pkgconfig-static)
@@ -174,16 +186,17 @@ cxx)
   ;;
 openmp)
   if ! echo '#include <omp.h>' | $CC -fopenmp -fsyntax-only -x c - 2>/dev/null; then skip "$CC has no OpenMP"; fi
-  compile -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm
+  compile -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm -ldl
   run "$lib"
   $CXX $CFLAGS -std=c++11 $warnings -fopenmp -DCONSUMER_OPENMP -I"$prefix/include" -x c++ "$here/consumer.c" -x none \
-    -o "$work/consumer" -L"$lib" -lrmsnorm
+    -o "$work/consumer" -L"$lib" -lrmsnorm -ldl
   run "$lib"
   if compile -DCONSUMER_OPENMP -I"$prefix/include" -L"$lib" -lrmsnorm 2>"$work/log"; then fail "compiled without -fopenmp"; fi
   grep -q 'error.*compile with -fopenmp' "$work/log" || fail "no helpful message without -fopenmp"
   ;;
 cuda-files)
   cmp "$SOURCE/include/rmsnorm_cuda.h" "$prefix/include/rmsnorm_cuda.h"
+  cmp "$SOURCE/include/rmsnorm_nccl.h" "$prefix/include/rmsnorm_nccl.h"
   for file in librmsnorm_cuda.a librmsnorm_cuda.so librmsnorm_cuda.so.0.2 pkgconfig/rmsnorm_cuda.pc; do
     [ -e "$lib/$file" ] || fail "$file is not installed"
   done

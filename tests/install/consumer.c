@@ -4,6 +4,7 @@
 #include <rmsnorm.h>
 #ifdef CONSUMER_OPENMP
 #include <rmsnorm_openmp.h>
+#include <rmsnorm_openmp_loaded.h>
 #endif
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,10 @@ int main(void) {
 #ifdef CONSUMER_OPENMP
   executor = rms_openmp_executor(2);
   if (forward(&executor) != RMS_OK || wrong_elements() > 0) return 5;
+  rms_openmp_loaded runtime;
+  if (!rms_openmp_loaded_find(&runtime, NULL)) return 6;
+  executor = rms_openmp_loaded_executor(&runtime);
+  if (forward(&executor) != RMS_OK || wrong_elements() > 0) return 7;
 #endif
   printf("consumer: rmsnorm %s works\n", rms_version());
   return 0;

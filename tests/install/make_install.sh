@@ -20,7 +20,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR
 # Flags of a packager that are quick to compile with. With the shared library, the installed command must find it.
 make_it() {
   PATH=$work/bin:$PATH RMSNORM_SETUP=off make -C "$source" "$@" BUILD="$work/build" PREFIX="$work/prefix" JOBS=2 \
-    CMAKE_ARGS="-DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE=-Dalways_inline=unused -DBUILD_SHARED_LIBS=ON -DRMSNORM_CUDA=off \
+    CMAKE_ARGS="-DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE=-Dalways_inline=unused -DBUILD_SHARED_LIBS=ON -DRMSNORM_CUDA=off -DRMSNORM_MPI=off \
       -DCMAKE_EXPORT_COMPILE_COMMANDS=ON" \
     >"$work/log" 2>&1 || { cat "$work/log"; fail "make $*"; }
 }

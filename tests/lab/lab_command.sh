@@ -54,6 +54,11 @@ refused "--steps" --steps
 refused "outside 1.." --steps 0
 refused "not a whole number" --steps x
 refused "nope" --norms rms,nope
+refused "--ranks: belongs to --norms prms-local" lm --norms prms --ranks 2
+refused "--ranks: 3 does not divide the widths 16 and 16" lm --norms prms-local --ranks 3 --width 16
+refused "prms-local is not for convpool" convpool --norms prms-local
+refused "prms-local has no textbook form" lm --norms prms-local --engine textbook
+refused "one word too many" scaling lm reader
 refused "named twice" --norms rms,rms
 refused "outside (0, 1]" --p 2
 refused "--p: 0 is outside" --p 0
@@ -235,5 +240,21 @@ done
   fail "--subset spread: exit code $?"
 # shellcheck disable=SC2086
 "$command" lab $convpool --steps 2 --norms batch --runs 1 --out "$folder/batch" >/dev/null 2>&1 || fail "batch: exit code $?"
+
+# ---- a statistic for each shard of the columns: one shard is pRMSNorm, two are not ----
+for local in "prms" "prms-local --ranks 1" "prms-local --ranks 2"; do
+  # shellcheck disable=SC2086
+  "$command" lab $lm --steps 4 --norms $local --runs 1 --out "$folder/local" --replace >/dev/null 2>&1 || fail "$local: exit code $?"
+  cut -d, -f5,6,8 "$folder/local/curves.csv" >"$folder/local-$(echo "$local" | tr -d ' ')"
+done
+cmp "$folder/local-prms" "$folder/local-prms-local--ranks1" || fail "prms-local on one rank is not prms"
+if cmp -s "$folder/local-prms" "$folder/local-prms-local--ranks2"; then fail "prms-local on two ranks is prms"; fi
+
+# ---- scaling ----
+# shellcheck disable=SC2086
+"$command" lab scaling $lm --steps 3 --out "$folder/scaling" >"$folder/scaling.txt" 2>&1 || fail "scaling: exit code $?"
+grep -q '^1 measured .* 1.00 ' "$folder/scaling.txt" || fail "scaling: $(cat "$folder/scaling.txt")"
+[ "$(grep -c '^8 estimated ' "$folder/scaling.txt")" -eq 2 ] || fail "scaling: no estimate: $(cat "$folder/scaling.txt")"
+grep -q '^32: too many .*batch of 8 ' "$folder/scaling.txt" || fail "scaling: more machines than examples: $(cat "$folder/scaling.txt")"
 
 exit $failed

@@ -23,7 +23,7 @@ tsan)
 esac
 
 mkdir -p "$own"
-cmake -S "$source" -B "$own" -DRMSNORM_LAB=on -DRMSNORM_CUDA=off -DRMSNORM_VARIANTS=OFF \
+cmake -S "$source" -B "$own" -DRMSNORM_LAB=on -DRMSNORM_CUDA=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
   -DRMSNORM_NO_OPENMP=ON -DCMAKE_BUILD_TYPE=Debug -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS="$flags" >"$own/log" 2>&1 ||
   { cat "$own/log"; exit 1; }
 # shellcheck disable=SC2086 # a list

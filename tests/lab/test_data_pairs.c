@@ -226,7 +226,7 @@ static void splitting(void) {
     all += seen[i] == 1;
   T_EQ_INT(COUNT, all);
   T_CHECK(same < COUNT / 10); /* about one in COUNT by chance */
-  T_CHECK(x.dev.items == x.train.items + 165 && x.test.items == x.dev.items + 15);
+  T_CHECK(x.test.items == x.train.items + 165 && x.dev.items == x.test.items + x.test.count);
   lab_pairs none = {0};
   T_EQ_INT(0, lab_pairs_cut(&none, 1, 5, 5).train.count);
   lab_pairs_free(&a);

@@ -171,6 +171,10 @@ static void each_norm(void (*use)(norm_case *c)) {
         norm_case c = {.config = {.kind = kind, .engine = engine, .p = 0.4, .eps = 1e-3, .spread = spread}};
         use(&c);
       }
+  for (int spread = 0; spread <= 1; spread++) {
+    norm_case c = {.config = {.kind = NORM_PRMS_LOCAL, .p = 0.4, .eps = 1e-3, .spread = spread, .ranks = 2}};
+    use(&c);
+  }
 }
 
 static void use_norm(norm_case *c) {
@@ -183,7 +187,7 @@ static void use_norm(norm_case *c) {
 }
 
 static void use_add_norm(norm_case *c) {
-  check(SIZES({3, 7}, {1, 7}, {1, 7}, {3, 7}), 4, &no_norm, build_add_norm, c);
+  check(SIZES({3, 8}, {1, 8}, {1, 8}, {3, 8}), 4, &no_norm, build_add_norm, c);
 }
 
 static void norms(void) {

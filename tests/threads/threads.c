@@ -145,6 +145,81 @@ static void pool_runs_each_task_once(void) {
   }
 }
 
+/* ---- How much work is worth a thread ---- */
+
+enum { MOST_RUNS = 4 };
+
+/* An executor that notes how many tasks each of its runs had. */
+typedef struct notes {
+  int runs;
+  int64_t tasks[MOST_RUNS];
+} notes;
+
+static void run_and_note(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  notes *n = ctx;
+  if (n->runs < MOST_RUNS) n->tasks[n->runs] = tasks;
+  n->runs++;
+  for (int64_t i = tasks - 1; i >= 0; i--)
+    task(arg, i);
+}
+
+static notes forward_of(int64_t rows, int64_t cols, int concurrency) {
+  static float in[1 << 20], out[1 << 20];
+  notes n = {0};
+  const rms_executor executor = {&n, concurrency, run_and_note};
+  const rms_spec spec = {.cols = cols, .eps = 1e-5};
+  const rms_forward_args args = {.outer = rows, .x = {in, RMS_F32}, .y = {.data = out}};
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, &executor));
+  return n;
+}
+
+/* Also compares the sums over rows with those of one thread. */
+static notes backward_of(int64_t rows, int64_t cols, int concurrency) {
+  static float in[1 << 20], out[1 << 20], dweight[4096], alone[4096];
+  static _Alignas(64) char workspace[4 << 20];
+  notes n = {0};
+  const rms_executor executor = {&n, concurrency, run_and_note};
+  const rms_spec spec = {.cols = cols, .eps = 1e-5};
+  rms_backward_args args = {.outer = rows,
+                            .x = {in, RMS_F32},
+                            .dy = {.data = in},
+                            .dx = {.data = out},
+                            .dweight = dweight,
+                            .workspace = workspace,
+                            .workspace_bytes = sizeof workspace};
+  for (int64_t i = 0; i < rows * cols; i++)
+    in[i] = (float)(i % 31) - 15;
+  memset(dweight, 0, sizeof dweight);
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, &executor));
+  args.dweight = alone;
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  T_EQ_BYTES(alone, dweight, (size_t)cols * sizeof *alone);
+  return n;
+}
+
+static void tasks_follow_the_work(void) {
+  T_EQ_INT(0, forward_of(1, 64, 16).runs);
+  T_EQ_INT(0, forward_of(4, 4096, 16).runs); /* 128 KB: the calling thread alone */
+  T_EQ_INT(8, forward_of(8, 4096, 16).tasks[0]);
+  T_EQ_INT(16, forward_of(16, 4096, 16).tasks[0]); /* a row is worth a thread */
+  T_EQ_INT(4, forward_of(16, 4096, 2).tasks[0]);   /* whole rounds of larger tasks */
+  T_EQ_INT(16, forward_of(512, 768, 16).tasks[0]); /* one round */
+  T_EQ_INT(4 * 16, forward_of(256, 4096, 16).tasks[0]);
+  T_EQ_INT(0, backward_of(16, 4096, 16).runs); /* one chunk of rows */
+}
+
+/* The second run adds the chunks. It has no more tasks than the first, whose threads are still awake. */
+static void chunks_are_added_by_those_who_made_them(void) {
+  notes n = backward_of(512, 768, 16);
+  T_EQ_INT(2, n.runs);
+  T_EQ_INT(16, n.tasks[0]);
+  T_EQ_INT(12, n.tasks[1]); /* strips of 64 columns */
+  n = backward_of(96, 4096, 16);
+  T_EQ_INT(2, n.runs);
+  T_EQ_INT(3, n.tasks[0]);
+  T_EQ_INT(3, n.tasks[1]);
+}
+
 /* ---- Switching while others compute ---- */
 
 static void *switch_or_compute(void *arg) {
@@ -178,6 +253,8 @@ int main(int argc, char **argv) {
                                  {"shared_pool", shared_pool},
                                  {"own_pools", own_pools},
                                  {"pool_runs_each_task_once", pool_runs_each_task_once},
+                                 {"tasks_follow_the_work", tasks_follow_the_work},
+                                 {"chunks_are_added_by_those_who_made_them", chunks_are_added_by_those_who_made_them},
                                  {"switching", switching}};
   for (int i = 0; i < ELEMENTS; i++)
     x[i] = (float)(i % 23) - 11;

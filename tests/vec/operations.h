@@ -69,6 +69,51 @@ static void check_loads(guarded *g, rms_dtype type) {
       }
 }
 
+/* The last `count` lanes of a vector whose first ones may not be read: they lie on the other side of the guard. */
+static void check_loads_from(guarded *g) {
+  for (int count = 0; count <= F32_LANES; count++)
+    for (int flush = 0; flush < 2; flush++) {
+      const int skip = F32_LANES - count;
+      const float *p = t_guard_place(&g->in, 4 * (size_t)count, (t_flush)flush, 0);
+      float have[F32_LANES];
+      t_fill((void *)(uintptr_t)p, RMS_F32, count, T_WIDE, t_seed(), 130, count);
+      vf_store(have, vf_load_from((const void *)((uintptr_t)p - 4 * (uintptr_t)skip), skip), RMS_F32, 0);
+      t_context("f32 from %d", skip);
+      for (int i = 0; i < F32_LANES; i++)
+        T_EQ_F64(i < skip ? 0.0 : (double)p[i - skip], (double)have[i]);
+    }
+  for (int count = 0; count <= F64_LANES; count++)
+    for (int flush = 0; flush < 2; flush++) {
+      const int skip = F64_LANES - count;
+      const double *p = t_guard_place(&g->in, 8 * (size_t)count, (t_flush)flush, 0);
+      double have[F64_LANES];
+      t_fill((void *)(uintptr_t)p, RMS_F64, count, T_WIDE, t_seed(), 131, count);
+      vd_store(have, vd_load_from((const void *)((uintptr_t)p - 8 * (uintptr_t)skip), skip), RMS_F64, 0);
+      t_context("f64 from %d", skip);
+      for (int i = 0; i < F64_LANES; i++)
+        T_EQ_F64(i < skip ? 0.0 : p[i - skip], have[i]);
+    }
+}
+
+static void check_joins(void) {
+  float a[F32_LANES], b[F32_LANES], have[F32_LANES];
+  double c[F64_LANES], d[F64_LANES], wide[F64_LANES];
+  t_fill(a, RMS_F32, F32_LANES, T_WIDE, t_seed(), 132, 0);
+  t_fill(b, RMS_F32, F32_LANES, T_WIDE, t_seed(), 132, 1);
+  t_fill(c, RMS_F64, F64_LANES, T_WIDE, t_seed(), 132, 2);
+  t_fill(d, RMS_F64, F64_LANES, T_WIDE, t_seed(), 132, 3);
+  for (int n = 0; n <= F32_LANES; n++) {
+    vf_store(have, vf_join(vf_load(a, RMS_F32, 0), vf_load(b, RMS_F32, 0), n), RMS_F32, 0);
+    t_context("join %d", n);
+    for (int i = 0; i < F32_LANES; i++)
+      T_EQ_F64((double)(i < n ? a[i] : b[i]), (double)have[i]);
+    if (n > F64_LANES) continue;
+    vd_store(wide, vd_join(vd_load(c, RMS_F64, 0), vd_load(d, RMS_F64, 0), n), RMS_F64, 0);
+    for (int i = 0; i < F64_LANES; i++)
+      T_EQ_F64(i < n ? c[i] : d[i], wide[i]);
+  }
+}
+
 static void store_n(void *p, vf a, int n, rms_dtype type, int eo) {
   if (type == RMS_F32)
     eo ? vf_store_n(p, a, n, RMS_F32, 1) : vf_store_n(p, a, n, RMS_F32, 0);
@@ -385,6 +430,8 @@ static void check_every_operation(void) {
   check_arithmetic();
   check_fma_middles();
   check_first_and_sum();
+  check_loads_from(&g);
+  check_joins();
   check_f64_memory(&g);
   check_f64_arithmetic();
   vec_prefetch(&g);

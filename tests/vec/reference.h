@@ -20,6 +20,7 @@ double ref_tree_f64(double *lanes, int n);
 void vec_check_scalar(void);
 void vec_check_avx2(void);
 void vec_check_avx512(void);
+void vec_check_avx512_bf16(void);
 void vec_check_neon(void);
 
 #endif

@@ -24,6 +24,10 @@ static void avx2(void) {
 static void avx512(void) {
   unless_unusable("avx512", vec_check_avx512);
 }
+
+static void avx512_bf16(void) {
+  unless_unusable("avx512", vec_check_avx512_bf16);
+}
 #endif
 
 #ifdef RMS_WITH_NEON
@@ -39,7 +43,7 @@ int main(int argc, char **argv) {
       {"avx2", avx2},
 #endif
 #ifdef RMS_WITH_AVX512
-      {"avx512", avx512},
+      {"avx512", avx512}, {"avx512_bf16", avx512_bf16},
 #endif
 #ifdef RMS_WITH_NEON
       {"neon", neon},

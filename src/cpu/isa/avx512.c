@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "../vec/avx512.h"
-#define RMS_ISA avx512
+#define RMS_ISA      avx512
+#define BF16_OUTSIDE /* avx512_bf16.c */
 #include "../kernels/instantiate.h"

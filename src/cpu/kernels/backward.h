@@ -3,7 +3,7 @@
  * The backward over the segments of a job. Opens each one, takes or forms its statistic, hands it to the sweeps of
  * backward_segment.h, alone or in batches, and empties the blocks of column sums. */
 
-enum { K(STRIP) = 4096 / sizeof(REAL) }; /* columns that a batch finishes together */
+enum { K(STRETCH) = 4096 / sizeof(REAL) }; /* columns of a row that are streamed before those of the next */
 
 INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
   const rms_layout *lay = &job->lay;
@@ -55,8 +55,7 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
   return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
-         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k == lay->width && !lay->indices &&
-         !job->x_is_f32;
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
 }
 
 /* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
@@ -78,12 +77,14 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
   if (sums->dbias_total) K(flush_block)(sums->dbias_total, (REAL *)sums->dbias_block, count, first, last);
 }
 
-/* How many segments are measured before they are written; as in the forward. The column sums of a strip of columns then
- * stay in the first-level cache for the whole batch. Past the caches that pays where prefetches are dropped. */
-static int64_t K(gradients_together)(const rms_backward_job *job, bool common) {
-  int64_t bytes = 2 * job->lay.width * T_SIZE;
-  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS, pays = job->large_batches || !job->stream_dx;
-  return common && light && pays && bytes > K(WIDE_BYTES) ? K(fit)(K(LARGE_BATCH_BYTES), bytes) : 1;
+/* How many segments of a common job are measured before they are written: of those that share their column sums. Past
+ * the caches rows of f32 and f64 that are not short are written one by one, while the next is fetched, unless the job
+ * asks for batches. */
+static int64_t K(gradients_together)(const rms_backward_job *job) {
+  const int64_t bytes = 2 * job->lay.width * T_SIZE, is_short = 2048;
+  bool alone = T == REAL_TYPE && job->stream_dx && !job->large_batches && bytes > is_short;
+  if (job->lay.groups > 1 || job->lay.per_inner || alone) return 1;
+  return K(fit)(K(LARGE_BATCH_BYTES), bytes);
 }
 
 /* A segment between its two sweeps. */
@@ -110,9 +111,10 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
   if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
   bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
   if (finite) return false;
-  if (m->st.r != m->st.r) m->st.r = (REAL)NAN; /* without a payload: see V(store_clean) */
+  const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
+  if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
   if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
-  if (!known) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
+  if (!known && !spoilt) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
   return true;
 }
 
@@ -137,47 +139,102 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
 }
 
-static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {
+/* Writes the rows that have been measured. Non-temporal stores of wide rows of f32 and f64 fill a stretch of
+ * one row after the other. */
+static void K(end_rows)(K(gradient_rows) * rows, bool layer) {
+  const int count = rows->count;
+  if (count <= 1 || !rows->stream || T != REAL_TYPE || rows->width <= K(STRETCH)) {
+    rows->first = 0, rows->from = 0, rows->to = rows->width;
+    if (count > 0) K(write_gradient_rows)(rows, layer);
+  } else {
+    for (rows->from = 0; rows->from < rows->width; rows->from += K(STRETCH)) {
+      rows->to = rows->width - rows->from < K(STRETCH) ? rows->width : rows->from + K(STRETCH);
+      for (rows->first = 0; rows->first < count; rows->first++) {
+        rows->count = rows->first + 1;
+        K(write_gradient_rows)(rows, layer);
+      }
+    }
+  }
+  rows->count = 0;
+}
+
+/* Segments i..i+n-1 of a common job, which share their gain and their column sums. `at` is moved behind them. */
+static void K(backward_together)(const rms_backward_job *job, const rms_column_sums *sums, const K(gains) * gains,
+                                 rms_cursor *at, int64_t i, int64_t n, bool more, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  const bool layer = lay->kind == RMS_KIND_LAYER;
+  K(gradient_rows) rows;
+  K(measured) m;
+  K(open_gradient)(job, sums, at, &m.s);
+  if (gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
+  rows.gain = m.s.gain;
+  rows.dweight = m.s.dweight;
+  rows.dbias = m.s.dbias;
+  rows.stream = m.s.stream_dx;
+  rows.width = lay->width;
+  rows.k = lay->k;
+  rows.ahead_x = rows.ahead_dy = 0;
+  rows.count = 0;
+  rms_cursor row = *at;
+  const char *x0 = m.s.x.x, *dy0 = m.s.dy;
+  for (int64_t b = 0; b < n; b++)
+    rms_cursor_next(at, lay);
+  if (job->fetch_ahead && more) {
+    rows.ahead_x = rms_segment(&job->x, at, lay, T_SIZE) - x0;
+    rows.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - dy0;
+  }
+  for (int64_t b = 0; b < n; b++, rms_cursor_next(&row, lay)) {
+    m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
+    m.s.dy = rms_segment(&job->dy, &row, lay, T_SIZE);
+    m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
+    K(measure_gradient)(job, &m, i + b, true, zero_r);
+    if (__builtin_expect(m.in_range, 1)) {
+      K(add_gradient_row)(&rows, &m.s, m.st, m.co);
+    } else {
+      K(end_rows)(&rows, layer);
+      K(gradient) scaled = m.s;
+      K(backward_scaled)(job, &scaled, i + b);
+      m.s.x.up1 = m.s.x.up2 = 1;
+    }
+  }
+  K(end_rows)(&rows, layer);
+}
+
+/* Any segment. `at` is moved behind it. */
+static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, rms_cursor *at, int64_t i,
+                              bool more, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  K(measured) m;
+  K(open_gradient)(job, sums, at, &m.s);
+  rms_cursor_next(at, lay);
+  if (job->fetch_ahead && more) {
+    m.s.ahead_x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE) - m.s.x.x;
+    m.s.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - m.s.dy;
+  }
+  K(measure_gradient)(job, &m, i, false, zero_r);
+  if (__builtin_expect(m.in_range, 1))
+    K(write_any)(&m.s, m.st, m.co, lay->kind == RMS_KIND_LAYER);
+  else
+    K(backward_scaled)(job, &m.s, i);
+}
+
+KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
-  K(measured) m[K(BATCH)];
-  bool layer = lay->kind == RMS_KIND_LAYER;
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
-  int64_t batch = K(gradients_together)(job, common), n;
+  int64_t batch = common ? K(gradients_together)(job) : 1, n;
   const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = lay->k > 0 ? K(finish)(lay, zeros, (REAL)lay->k).r : -1;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i += n) {
-    bool in_range = true;
     n = last - i < batch ? last - i : batch;
     if (n > block - in_block) n = block - in_block;
-    for (int64_t b = 0; b < n; b++) {
-      K(gradient) *s = &m[b].s;
-      K(open_gradient)(job, sums, &at, s);
-      if (common && gains.gain) s->gain = gains.gain + at.inner * gains.inner + at.group * gains.group;
-      rms_cursor_next(&at, lay);
-      if (job->fetch_ahead && batch == 1 && i + 1 < last) {
-        s->ahead_x = rms_segment(&job->x, &at, lay, job->x_is_f32 ? 4 : T_SIZE) - s->x.x;
-        s->ahead_dy = rms_segment(&job->dy, &at, lay, T_SIZE) - s->dy;
-      }
-      K(measure_gradient)(job, &m[b], i + b, common, zero_r);
-      in_range = in_range && m[b].in_range;
-    }
-    int64_t strip = in_range && common && n > 1 ? K(STRIP) : lay->width;
-    for (int64_t from = 0; from < lay->width; from += strip) {
-      int64_t to = lay->width - from < strip ? lay->width : from + strip;
-      for (int64_t b = 0; b < n; b++) {
-        const K(measured) *done = &m[b];
-        if (__builtin_expect(!done->in_range, 0))
-          K(backward_scaled)(job, &m[b].s, i + b);
-        else if (common)
-          K(write_common_gradient)(&done->s, done->st, done->co, layer, from, to);
-        else
-          K(write_any)(&done->s, done->st, done->co, layer);
-      }
-    }
+    if (common)
+      K(backward_together)(job, sums, &gains, &at, i, n, i + n < last, zero_r);
+    else
+      K(backward_alone)(job, sums, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
       K(flush)(job, sums, i + n - in_block == first, i + n == last);
@@ -187,7 +244,7 @@ static void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   if (job->stream_dx || job->stream_residual) vec_stream_fence();
 }
 
-static void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, int64_t last) {
+KERNEL void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay)) {

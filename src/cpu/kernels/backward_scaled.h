@@ -20,7 +20,7 @@ INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common)
 
 /* The largest magnitude of u, scaled; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest_u)(const K(gradient) * s) {
-  return K(largest_of)(K(extent_of_u)(s, true, false));
+  return K(largest_of)(s->gain ? K(extent_of_u)(s, true, true) : K(extent_of_u)(s, true, false));
 }
 
 /* A bound of u as it is: see K(bound_of). */

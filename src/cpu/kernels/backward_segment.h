@@ -10,8 +10,8 @@
  * A segment whose r or sums leave a safe range is done again with x and dy scaled by exact powers of two:
  * backward_scaled.h.
  *
- * `common` is the job of nearly every model: one rounding, the whole segment in the statistic, nothing added, and dx
- * with dweight (LayerNorm: and dbias) or, `sums` being false, alone. */
+ * `common` is the job of nearly every model: one rounding, no index list, nothing added, and dx alone
+ * or with dweight (LayerNorm: and dbias). Its second sweep is that of backward_common.h. */
 
 typedef struct {
   K(source) x;
@@ -28,10 +28,11 @@ typedef struct {
 
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
   VEC u = dy;
-  if (common) return s->gain ? V(mul)(u, K(load_gain)(s->gain, j, n)) : u;
-  if (scaled && !s->before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (s->before) u = V(round)(u, T);
+  bool before = !common && s->before;
+  if (scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
+  if (common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
+  if (!common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+  if (before) u = V(round)(u, T);
   if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
@@ -44,68 +45,77 @@ typedef struct {
   VEC ux, u;
 } K(sum_pair);
 
-INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, int64_t j, VEC mean, VEC r, bool layer,
-                                   bool scaled, bool common) {
-  VEC u = K(load_u)(s, K(load)(s->dy, j, LANES, false), j, LANES, scaled, common);
-  VEC v = K(load_source)(&s->x, j, LANES, false, scaled);
+typedef struct {
+  VEC r, mean;
+} K(statistic_vectors);
+
+/* What a sweep computes: known at the call, so that the branches on it vanish. */
+typedef struct {
+  bool layer, scaled, common;
+} K(sweep);
+
+INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vectors) st, bool layer) {
   if (layer) {
-    v = V(mul)(V(sub)(v, mean), r);
+    v = V(mul)(V(sub)(v, st.mean), st.r);
     acc.u = V(add)(acc.u, u);
   }
   acc.ux = V(fma)(u, v, acc.ux);
   return acc;
 }
 
-/* The last, incomplete quad of a segment as a whole one. */
-NOINLINE const char *K(pad)(char *to, const char *from, int64_t count, int64_t size) {
-  memset(to, 0, (size_t)(K(QUAD) * size));
-  memcpy(to, from, (size_t)(count * size));
-  return to;
+/* Adds one vector of which n elements are there: the others, dy = 0, add zeros. */
+INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j, int n,
+                                   K(statistic_vectors) st, K(sweep) w) {
+  VEC u = K(load_u)(s, K(load)(s->dy, j, n, false), j, n, w.scaled, w.common);
+  return K(add_product)(acc, u, K(load_source)(x, j, n, false, w.scaled), st, w.layer);
 }
 
-/* A gain laid out even/odd is padded to whole vectors, and only whole vectors of it make sense. */
-INLINE int64_t K(gain_left)(int64_t left) {
-  return EO ? (left + LANES - 1) / LANES * LANES : left;
+/* n elements of a common job from element j on, in the last lanes: see K(lead). */
+INLINE K(sum_pair) K(add_lead_gradient)(K(sum_pair) acc, const K(gradient) * s, int64_t j, int64_t n,
+                                        K(statistic_vectors) st, bool layer) {
+  VEC u = K(load_last)(s->dy + j * T_SIZE, n);
+  if (s->gain) u = V(mul)(u, K(load_last)(s->gain + j, n));
+  return K(add_product)(acc, u, K(load_last)(s->x.x + j * T_SIZE, n), st, layer);
 }
 
-/* sum(u*x), or sum(u*h) and sum(u), over the elements first..to-1, which are at most a stretch. */
-INLINE K(row_sums) K(sum_gradient_stretch)(const K(gradient) * s, int64_t first, int64_t to, VEC r, VEC mean,
-                                           bool layer, bool scaled, bool common) {
+INLINE K(sum_pair) K(add_some_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j,
+                                        int64_t left, K(statistic_vectors) st, K(sweep) w) {
+  return K(add_gradient)(acc, s, x, j, left < LANES ? (int)left : LANES, st, w);
+}
+
+/* sum(u*x), or sum(u*h) and sum(u), over the elements from..to-1, which are at most a portion. */
+INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source) * x, int64_t from, int64_t to,
+                                           K(statistic_vectors) st, K(sweep) w) {
   VEC zero = V(set)(0);
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
-  K(gradient) at = *s;
-  if (common) at.x.x_is_f32 = false;
-  for (int64_t j = first; j < to; j += K(QUAD)) {
-    char x[256], dy[256], w[256];
-    int64_t left = to - j, from = j;
-    if (left < K(QUAD)) {
-      int64_t x_size = at.x.x_is_f32 ? 4 : T_SIZE, w_size = s->weight_is_f32 ? 4 : T_SIZE;
-      at.x.x = K(pad)(x, s->x.x + j * x_size, left, x_size);
-      at.dy = K(pad)(dy, s->dy + j * T_SIZE, left, T_SIZE);
-      if (common && s->gain)
-        at.gain = (const REAL *)(const void *)K(pad)(w, (const char *)(s->gain + j), K(gain_left)(left), sizeof(REAL));
-      else if (!common && s->weight)
-        at.weight = K(pad)(w, s->weight + j * w_size, left, w_size);
-      from = 0;
-    }
-    a = K(add_gradient)(a, &at, from, mean, r, layer, scaled, common);
-    b = K(add_gradient)(b, &at, from + LANES, mean, r, layer, scaled, common);
-    c = K(add_gradient)(c, &at, from + 2 * LANES, mean, r, layer, scaled, common);
-    d = K(add_gradient)(d, &at, from + 3 * LANES, mean, r, layer, scaled, common);
+  int64_t lead = w.common && !w.scaled && to - from >= 2 * K(QUAD) ? K(to_line)(x->x + from * T_SIZE, to - from) : 0;
+  int64_t j = from + lead;
+  if (lead > 0) d = K(add_lead_gradient)(d, s, from, lead, st, w.layer);
+  for (; j + K(QUAD) <= to; j += K(QUAD)) {
+    a = K(add_gradient)(a, s, x, j, LANES, st, w);
+    b = K(add_gradient)(b, s, x, j + LANES, LANES, st, w);
+    c = K(add_gradient)(c, s, x, j + 2 * LANES, LANES, st, w);
+    d = K(add_gradient)(d, s, x, j + 3 * LANES, LANES, st, w);
   }
+  int64_t left = to - j;
+  if (left > 0) a = K(add_some_gradient)(a, s, x, j, left, st, w);
+  if (left > LANES) b = K(add_some_gradient)(b, s, x, j + LANES, left - LANES, st, w);
+  if (left > 2 * LANES) c = K(add_some_gradient)(c, s, x, j + 2 * LANES, left - 2 * LANES, st, w);
+  if (left > 3 * LANES) d = K(add_some_gradient)(d, s, x, j + 3 * LANES, left - 3 * LANES, st, w);
   K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
-  if (layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
+  if (w.layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
   return sums;
 }
 
 /* The same over the whole segment. */
-INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool layer, bool scaled, bool common) {
-  VEC r = V(set)(st.r), mean = V(set)(st.mean);
+INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
+  K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
+  K(source) x = s->x;
+  if (w.common) x.x_is_f32 = false;
   double ux = 0, u = 0;
-  for (int64_t from = 0;; from += K(STRETCH)) {
-    bool last = s->width - from <= K(STRETCH);
-    int64_t to = last ? s->width : from + K(STRETCH);
-    K(row_sums) sums = K(sum_gradient_stretch)(s, from, to, r, mean, layer, scaled, common);
+  for (int64_t from = 0;; from += K(PORTION)) {
+    bool last = s->width - from <= K(PORTION);
+    K(row_sums) sums = K(sum_gradient_portion)(s, &x, from, last ? s->width : from + K(PORTION), st, w);
     if (last && from == 0) return sums;
     ux += (double)sums.ux;
     u += (double)sums.u;
@@ -114,19 +124,21 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) st, bool 
 }
 
 NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, false, false, true);
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true});
 }
 
 NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, true, false, true);
+  return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true});
 }
 
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
-  return K(sum_gradient)(s, st, layer, false, false);
+  return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
+/* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
-  return K(sum_gradient)(s, st, layer, true, false);
+  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true});
 }
 
 /* dx = u*r - c*x, or r*((u - b) - h*a). */
@@ -174,15 +186,11 @@ INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h, bool common) {
 }
 
 typedef struct {
-  VEC r, mean, c, a, b;
-  REAL c_inside; /* c, for elements that are in the statistic of a partial one */
+  VEC r, mean, a, b;
+  REAL c;
 } K(gradient_constants);
 
-/* What a sweep writes: known at the call, so that the branches on it vanish. */
-typedef struct {
-  bool layer, scaled, common, sums, stream;
-} K(sweep);
-
+/* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
   VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, w.scaled, w.common), h, dx;
@@ -192,81 +200,43 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
     dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));
   } else {
     h = V(mul)(v, k.r);
-    dx = V(sub)(V(mul)(u, k.r), V(mul)(w.common ? k.c : K(mask_statistic)(s, k.c_inside, j, next), v));
+    dx = V(sub)(V(mul)(u, k.r), V(mul)(K(mask_statistic)(s, k.c, j, next), v));
   }
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
   if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (w.common)
-    K(put_clean)(s->dx, j, n, dx, w.stream);
-  else if (s->dx)
-    K(put)(s->dx, j, n, dx, false, w.stream);
+  if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
   if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (w.common ? w.sums : s->dweight != NULL) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, w.common));
-  if (w.common ? w.sums && w.layer : s->dbias != NULL) K(add_to_block)(s->dbias, j, dy);
+  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, w.common));
+  if (s->dbias) K(add_to_block)(s->dbias, j, dy);
 }
 
-/* Elements from..to-1; `from` is a whole number of vectors. */
-INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, int64_t from, int64_t to,
-                              K(sweep) w) {
+INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
-  if (w.common) s.x.x_is_f32 = false;
-  K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.c), V(set)(co.a), V(set)(co.b), co.c};
-  int64_t j = from, next = 0;
-  for (; j + LANES <= to; j += LANES) {
+  if (w.common) s.x.x_is_f32 = false, s.indices = NULL;
+  K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.a), V(set)(co.b), co.c};
+  int64_t j = 0, next = 0;
+  for (; j + LANES <= s.width; j += LANES) {
     if (s.ahead_dy) {
       vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
       vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
     }
     K(gradient_vector)(&s, k, j, LANES, &next, w);
   }
-  if (j < to) K(gradient_vector)(&s, k, j, (int)(to - j), &next, w);
-}
-
-NOINLINE void K(write_rms)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, (K(sweep)){.common = true, .sums = true});
-}
-
-NOINLINE void K(write_rms_stream)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from,
-                                  int64_t to) {
-  K(write_gradient)(s, st, co, from, to, (K(sweep)){.common = true, .sums = true, .stream = true});
-}
-
-NOINLINE void K(write_layer)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  const K(sweep) w = {.layer = true, .common = true, .sums = true, .stream = s->stream_dx};
-  K(write_gradient)(s, st, co, from, to, w);
-}
-
-NOINLINE void K(write_rms_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, (K(sweep)){.common = true, .stream = s->stream_dx});
-}
-
-NOINLINE void K(write_layer_dx)(const K(gradient) * s, K(statistic) st, K(coefficients) co, int64_t from, int64_t to) {
-  K(write_gradient)(s, st, co, from, to, (K(sweep)){.layer = true, .common = true, .stream = s->stream_dx});
-}
-
-INLINE void K(write_common_gradient)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer,
-                                     int64_t from, int64_t to) {
-  if (!s->dweight && layer)
-    K(write_layer_dx)(s, st, co, from, to);
-  else if (!s->dweight)
-    K(write_rms_dx)(s, st, co, from, to);
-  else if (layer)
-    K(write_layer)(s, st, co, from, to);
-  else if (s->stream_dx)
-    K(write_rms_stream)(s, st, co, from, to);
-  else
-    K(write_rms)(s, st, co, from, to);
+  if (j < s.width) K(gradient_vector)(&s, k, j, (int)(s.width - j), &next, w);
 }
 
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, (K(sweep)){.layer = layer, .stream = s->stream_dx});
+  K(write_gradient)(s, st, co, (K(sweep)){.layer = layer});
 }
 
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  K(write_gradient)(s, st, co, 0, s->width, (K(sweep)){.layer = layer, .scaled = true, .stream = s->stream_dx});
+  if (s->gain && !layer)
+    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true});
+  else
+    K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
 }
 
 INLINE bool K(r_in_range)(K(statistic) st) {

@@ -5,8 +5,7 @@
 enum {
   K(BATCH) = 8,                     /* segments at most                                                    */
   K(BATCH_BYTES) = 8 * 1024,        /* what a batch reads stays in the first-level cache                   */
-  K(WIDE_BYTES) = 8 * 1024,         /* segments beyond this fill that cache alone                          */
-  K(LARGE_BATCH_BYTES) = 128 * 1024 /* ... and are batched in the second level, where that pays       */
+  K(LARGE_BATCH_BYTES) = 128 * 1024 /* stays in the second                                                 */
 };
 
 /* As many segments as fit in the room, at least one, at most a batch. */

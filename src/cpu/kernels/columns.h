@@ -13,7 +13,7 @@ INLINE void K(write_columns)(char *to, const REAL *block, int64_t count, rms_dty
 }
 
 /* type: T or REAL_TYPE. */
-static void K(rms_columns)(void *to, const void *block, int64_t count, rms_dtype type) {
+KERNEL void K(rms_columns)(void *to, const void *block, int64_t count, rms_dtype type) {
   if (type == T)
     K(write_columns)(to, block, count, T);
   else

@@ -31,3 +31,16 @@ INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
   else
     V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
 }
+
+/* How many elements lie before the first whole line of p, where vectors can start at any element and fill a line each.
+ * Stores that straddle two lines take twice as long, or longer. */
+INLINE int64_t K(to_line)(const char *p, int64_t width) {
+  int64_t bytes = -(int64_t)(uintptr_t)p & 63;
+  if (T != REAL_TYPE || bytes % T_SIZE != 0) return 0;
+  return bytes / T_SIZE < width ? bytes / T_SIZE : 0;
+}
+
+/* The first n < LANES elements of p, of REAL, in the last lanes, and zeros before them. */
+INLINE VEC K(load_last)(const void *p, int64_t n) {
+  return V(load_from)((const void *)((uintptr_t)p - (uintptr_t)(LANES - n) * sizeof(REAL)), (int)(LANES - n));
+}

@@ -11,21 +11,19 @@
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
 /* How many segments are measured before they are written. Usually as many as fit in the L1 cache together, so that the
- * sums of one hide the latencies of the other. Of wide segments beyond the caches, where little is computed and the job
- * asks for it (large_batches), as many as fit in the L2 cache, so that phases of reading and of writing are long. */
+ * sums of one hide the latencies of the other. If the job asks for it (large_batches), as many as fit in the L2 cache,
+ * so that phases of reading and of writing are long: core/strategy.h. */
 static int64_t K(batch_of)(const rms_forward_job *job) {
   int64_t bytes = job->lay.width * T_SIZE * (job->residual.data ? 2 : 1);
-  bool light = T == REAL_TYPE && job->lay.kind == RMS_KIND_RMS && !job->residual.data;
   if (!job->stream_y) return K(fit)(K(BATCH_BYTES), bytes);
-  return K(fit)(job->large_batches && light && bytes > K(WIDE_BYTES) ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2,
-                bytes);
+  return K(fit)(job->large_batches ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2, bytes);
 }
 
 static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,
                                int64_t last) {
   const rms_layout *lay = &job->lay;
   bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
-  bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= K(WIDE_BYTES);
+  bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= RMS_WIDE_BYTES;
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
   for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
@@ -58,7 +56,7 @@ static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) 
          job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
-static void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
+KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
@@ -78,7 +76,7 @@ static void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   if (job->stream_y || job->stream_residual) vec_stream_fence();
 }
 
-static void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last) {
+KERNEL void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last) {
   rms_cursor at = rms_cursor_at(&job->lay, first);
   for (int64_t i = first; i < last; i++, rms_cursor_next(&at, &job->lay)) {
     K(segment) s;

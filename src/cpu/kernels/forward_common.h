@@ -25,26 +25,49 @@ INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K
   return s->bias ? V(add)(h, K(load_gain)(s->bias, j, n)) : h;
 }
 
-INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
-  VEC v = K(load_source)(&s->src, j, n, form.residual, false);
+INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
+  return K(load_source)(&s->src, j, n, form.residual, false);
+}
+
+INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean, int64_t j, int n,
+                            K(common_form) form) {
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
   K(put_clean)(s->y, j, n, K(apply_gain)(s, V(mul)(v, r), j, n, form), form.stream);
+}
+
+INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
+  K(common_store)(s, K(common_load)(s, j, n, form), r, mean, j, n, form);
+}
+
+/* One quad, whose first vector is v0. Returns the first vector of the next quad, if there is one. All loads come before
+ * the first store: a load waits for a store before it whose address has the same last twelve bits, as where y lies a
+ * line after x. */
+INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, int64_t j, bool more,
+                          K(common_form) form) {
+  VEC v1 = K(common_load)(s, j + LANES, LANES, form), v2 = K(common_load)(s, j + 2 * LANES, LANES, form);
+  VEC v3 = K(common_load)(s, j + 3 * LANES, LANES, form), next = v0;
+  if (more) next = K(common_load)(s, j + K(QUAD), LANES, form);
+  K(common_store)(s, v0, r, mean, j, LANES, form);
+  K(common_store)(s, v1, r, mean, j + LANES, LANES, form);
+  K(common_store)(s, v2, r, mean, j + 2 * LANES, LANES, form);
+  K(common_store)(s, v3, r, mean, j + 3 * LANES, LANES, form);
+  return next;
 }
 
 INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_, K(common_form) form) {
   K(common_segment) s = *given; /* a copy that no store can change: its members stay in registers */
   s.src.x_is_f32 = false;
   VEC r = V(set)(r_), mean = V(set)(mean_);
-  int64_t j = 0, width = s.width;
+  int64_t j = K(to_line)(s.y, s.width), width = s.width;
+  if (j > 0) K(common_vector)(&s, r, mean, 0, (int)j, form);
+  VEC first = r;
+  if (j + K(QUAD) <= width) first = K(common_load)(&s, j, LANES, form);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     if (s.ahead)
       for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64)
         vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
-    K(common_vector)(&s, r, mean, j, LANES, form);
-    K(common_vector)(&s, r, mean, j + LANES, LANES, form);
-    K(common_vector)(&s, r, mean, j + 2 * LANES, LANES, form);
-    K(common_vector)(&s, r, mean, j + 3 * LANES, LANES, form);
+    first = K(common_quad)(&s, first, r, mean, j, j + 2 * K(QUAD) <= width, form);
   }
   for (; j + LANES <= width; j += LANES)
     K(common_vector)(&s, r, mean, j, LANES, form);

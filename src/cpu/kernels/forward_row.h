@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A call of a single row of RMSNorm with one rounding after the weight and nothing else: straight from the arguments,
- * without a job. */
+ * A call of a single row of RMSNorm, full or partial, with one rounding after the weight and nothing else: straight
+ * from the arguments, without a job. */
 
-INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
-                          bool wide) {
-  VEC h = V(mul)(K(load)(x, j, n, false), r);
+INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, int n, bool weighted, bool wide) {
+  VEC h = V(mul)(v, r);
   if (weighted) h = V(mul)(h, K(load)(weight, j, n, wide));
   /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
   if (wide && n == LANES)
@@ -14,17 +13,33 @@ INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int
     K(put_clean)(y, j, n, h, false);
 }
 
-INLINE void K(row_quad)(char *y, const char *x, const char *weight, VEC r, int64_t j, bool weighted, bool wide) {
-  K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 2 * LANES, LANES, weighted, wide);
-  K(row_vector)(y, x, weight, r, j + 3 * LANES, LANES, weighted, wide);
+INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
+                          bool wide) {
+  K(row_store)(y, K(load)(x, j, n, false), weight, r, j, n, weighted, wide);
+}
+
+/* All whole quads from element j on; returns how far they reach. The loads of x come before the stores, and the first
+ * one of a quad before those of the quad before it: see K(common_quad). */
+INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, int64_t j, int64_t width, bool weighted,
+                            bool wide) {
+  VEC first = r;
+  if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
+  for (; j + K(QUAD) <= width; j += K(QUAD)) {
+    VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
+    VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
+    if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
+    K(row_store)(y, v0, weight, r, j, LANES, weighted, wide);
+    K(row_store)(y, v1, weight, r, j + LANES, LANES, weighted, wide);
+    K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, weighted, wide);
+    K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, weighted, wide);
+  }
+  return j;
 }
 
 INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
-  int64_t j = 0;
-  for (; j + K(QUAD) <= width; j += K(QUAD))
-    K(row_quad)(y, x, weight, r, j, weighted, wide);
+  int64_t j = K(to_line)(y, width);
+  if (j > 0) K(row_vector)(y, x, weight, r, 0, (int)j, weighted, wide);
+  j = K(row_quads)(y, x, weight, r, j, width, weighted, wide);
   for (; j + LANES <= width; j += LANES)
     K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
   if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
@@ -39,26 +54,24 @@ NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int
     K(row_loop)(y, x, weight, V(set)(r), width, true, false);
 }
 
-/* The sum of squares of whole quads, at most a stretch: without the room on the stack that the rest of a row takes. */
-INLINE REAL K(row_squares)(const char *x, int64_t width) {
+/* The sum of squares of whole quads, at most a portion: without the room on the stack that the rest of a row takes. */
+INLINE REAL K(row_squares)(const char *x, int64_t k) {
   K(source) s = K(x_source)(x);
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  for (int64_t j = 0; j < width; j += K(QUAD))
+  for (int64_t j = 0; j < k; j += K(QUAD))
     acc = K(add_quad)(acc, &s, j, K(QUAD), zero, (K(summand)){.squares = true});
   return K(sum_lanes)(acc);
 }
 
 /* False, and nothing written: the sum of squares is out of range. */
-static bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, double eps, bool weight_is_f32) {
-  bool whole = width % K(QUAD) == 0 && width <= K(STRETCH);
-  REAL sum = whole ? K(row_squares)(x, width) : K(squares_x)(x, width);
+KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
+                       bool weight_is_f32) {
+  REAL sum = k % K(QUAD) == 0 && k <= K(PORTION) ? K(row_squares)(x, k) : K(squares_x)(x, k);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
-  REAL r = 1 / SQRT(sum / (REAL)width + (REAL)eps);
-  if (whole && weight && (T == RMS_F32 || !weight_is_f32)) {
-    VEC each = V(set)(r);
-    for (int64_t j = 0; j < width; j += K(QUAD))
-      K(row_quad)(y, x, weight, each, j, true, false);
+  REAL r = 1 / SQRT(sum / (REAL)k + (REAL)eps);
+  if (width % K(QUAD) == 0 && weight && (T == RMS_F32 || !weight_is_f32)) {
+    (void)K(row_quads)(y, x, weight, V(set)(r), 0, width, true, false);
   } else {
     K(row_any)(y, x, weight, r, width, weight_is_f32);
   }

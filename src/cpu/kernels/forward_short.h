@@ -12,26 +12,94 @@ typedef struct {
   char *y;
   const REAL *gain; /* in lane order */
   int64_t x_step, y_step, gain_step, first;
-  int count;
+  int from, count; /* rows from..count-1 are to be written */
+  bool stretch;    /* they are written as one stretch of memory */
   unsigned scaled; /* a bit for each row that must be scaled: they go another way */
   REAL sum[K(BATCH)], r[K(BATCH)];
   K(moment) moment[K(BATCH)]; /* of the rows that must be scaled */
 } K(batch);
 
 /* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
-INLINE VEC K(fold_squares)(const char *x, int64_t k) {
-  VEC zero = V(set)(0);
-  K(lanes) acc = {zero, zero, zero, zero};
-  K(source) s = K(x_source)(x);
-  int64_t j = 0;
-  for (; j + K(QUAD) <= k; j += K(QUAD))
-    acc = K(add_quad)(acc, &s, j, K(QUAD), zero, (K(summand)){.squares = true});
-  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, (K(summand)){.squares = true});
+INLINE VEC K(fold_lanes)(K(lanes) acc) {
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
 }
 
-NOINLINE void K(fold_any)(VEC *sum, const char *x, int64_t k) {
-  *sum = K(fold_squares)(x, k);
+INLINE VEC K(fold_squares)(const char *x, int64_t k) {
+  const K(summand) squares = {.squares = true};
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  K(source) s = K(x_source)(x);
+  int64_t j = K(to_line)(x, k);
+  if (j > 0) acc.d = K(add_lead)(acc.d, &s, j, zero, squares);
+  for (; j + K(QUAD) <= k; j += K(QUAD))
+    acc = K(add_quad)(acc, &s, j, K(QUAD), zero, squares);
+  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, squares);
+  return K(fold_lanes)(acc);
+}
+
+/* One vector of a row of `whole` vectors and `rest` elements. */
+INLINE VEC K(square_vector)(VEC acc, const char *x, int i, int whole, int rest) {
+  if (i > whole || (i == whole && rest == 0)) return acc;
+  VEC v = i < whole ? K(load)(x, i * LANES, LANES, false) : V(load_n)(x + i * LANES * T_SIZE, rest, T, EO);
+  return V(fma)(v, v, acc);
+}
+
+/* The same for k = whole*LANES + rest, `whole` being a constant of at most 8: no loop. */
+INLINE VEC K(fold_short)(const char *x, int whole, int rest) {
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  acc.a = K(square_vector)(acc.a, x, 0, whole, rest);
+  acc.b = K(square_vector)(acc.b, x, 1, whole, rest);
+  acc.c = K(square_vector)(acc.c, x, 2, whole, rest);
+  acc.d = K(square_vector)(acc.d, x, 3, whole, rest);
+  acc.a = K(square_vector)(acc.a, x, 4, whole, rest);
+  acc.b = K(square_vector)(acc.b, x, 5, whole, rest);
+  acc.c = K(square_vector)(acc.c, x, 6, whole, rest);
+  acc.d = K(square_vector)(acc.d, x, 7, whole, rest);
+  return K(fold_lanes)(acc);
+}
+
+INLINE void K(fold_each)(VEC *sums, const char *x, int64_t step, int count, int64_t k, int whole) {
+  int rest = (int)(k - whole * LANES);
+  for (int b = 0; b < count; b++, x += step)
+    sums[b] = K(fold_short)(x, whole, rest);
+}
+
+NOINLINE void K(fold_rows)(VEC *sums, const char *x, int64_t step, int count, int64_t k) {
+  if (k > 2 * K(QUAD) || (T == REAL_TYPE && k > K(QUAD) && step % 64 != 0)) {
+    for (int b = 0; b < count; b++, x += step)
+      sums[b] = K(fold_squares)(x, k);
+    return;
+  }
+  switch ((int)(k / LANES)) {
+  case 0:
+    K(fold_each)(sums, x, step, count, k, 0);
+    break;
+  case 1:
+    K(fold_each)(sums, x, step, count, k, 1);
+    break;
+  case 2:
+    K(fold_each)(sums, x, step, count, k, 2);
+    break;
+  case 3:
+    K(fold_each)(sums, x, step, count, k, 3);
+    break;
+  case 4:
+    K(fold_each)(sums, x, step, count, k, 4);
+    break;
+  case 5:
+    K(fold_each)(sums, x, step, count, k, 5);
+    break;
+  case 6:
+    K(fold_each)(sums, x, step, count, k, 6);
+    break;
+  case 7:
+    K(fold_each)(sums, x, step, count, k, 7);
+    break;
+  default:
+    K(fold_each)(sums, x, step, count, k, 8);
+    break;
+  }
 }
 
 /* r of a whole batch, in loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
@@ -47,70 +115,142 @@ INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
   return in_range;
 }
 
-/* The usual sizes of a head, one and two quads, run without loops and calls. */
 NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
-  for (int b = 0; b < count; b++, x += step) {
-    if (k == K(QUAD))
-      squares[b] = K(fold_squares)(x, K(QUAD));
-    else if (k == 2 * K(QUAD))
-      squares[b] = K(fold_squares)(x, 2 * K(QUAD));
-    else
-      K(fold_any)(&squares[b], x, k);
-  }
+  K(fold_rows)(squares, x, step, count, k);
   for (int b = count; b < K(BATCH); b++)
     squares[b] = V(set)(1);
   V(sum8)(sum, squares, EO);
   return K(finish_batch)(r, sum, (REAL)k, eps);
 }
 
+INLINE void K(short_store)(char *y, VEC v, const REAL *gain, VEC r, int64_t j, int n, bool stream) {
+  K(put_clean)(y, j, n, V(mul)(V(mul)(v, r), K(load_gain)(gain, j, n)), stream);
+}
+
 INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n, bool stream) {
-  VEC h = V(mul)(K(load)(x, j, n, false), r);
-  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), stream);
+  K(short_store)(y, K(load)(x, j, n, false), gain, r, j, n, stream);
 }
 
-INLINE void K(short_quad)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, bool stream) {
-  K(short_vector)(y, x, gain, r, j, LANES, stream);
-  K(short_vector)(y, x, gain, r, j + LANES, LANES, stream);
-  K(short_vector)(y, x, gain, r, j + 2 * LANES, LANES, stream);
-  K(short_vector)(y, x, gain, r, j + 3 * LANES, LANES, stream);
-}
-
-INLINE void K(write_rest)(char *y, const char *x, const REAL *gain, REAL r_, int64_t width, bool stream) {
-  VEC r = V(set)(r_);
-  int64_t j = 0;
-  for (; j + K(QUAD) <= width; j += K(QUAD))
-    K(short_quad)(y, x, gain, r, j, stream);
+/* Any width. The loads of x come before the stores, and the first one of a quad before those of the quad before it: see
+ * K(common_quad). */
+INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width, bool stream) {
+  int64_t j = K(to_line)(y, width);
+  VEC first = r;
+  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, stream);
+  if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
+  for (; j + K(QUAD) <= width; j += K(QUAD)) {
+    VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
+    VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
+    if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
+    K(short_store)(y, v0, gain, r, j, LANES, stream);
+    K(short_store)(y, v1, gain, r, j + LANES, LANES, stream);
+    K(short_store)(y, v2, gain, r, j + 2 * LANES, LANES, stream);
+    K(short_store)(y, v3, gain, r, j + 3 * LANES, LANES, stream);
+  }
   for (; j + LANES <= width; j += LANES)
     K(short_vector)(y, x, gain, r, j, LANES, stream);
   if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j), stream);
 }
 
-NOINLINE void K(write_rest_cached)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
-  K(write_rest)(y, x, gain, r, width, false);
+/* Rows of at least a vector that follow each other without a gap, as one stretch of memory: a vector that reaches past
+ * the end of a row takes the r of both, and stores fill whole lines though rows do not. The first elements of the gain
+ * are repeated behind its last. */
+INLINE void K(write_stretch)(const K(batch) * batch, int64_t width, bool stream) {
+  const int from = batch->from;
+  const char *x = batch->x + from * width * T_SIZE;
+  char *y = batch->y + from * width * T_SIZE;
+  const REAL *gain = batch->gain;
+  int64_t j = K(to_line)(y, width);
+  VEC r = V(set)(batch->r[from]);
+  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, stream);
+  for (int b = from + 1;; b++, x += width * T_SIZE, y += width * T_SIZE) {
+    for (; j + LANES <= width; j += LANES)
+      K(short_vector)(y, x, gain, r, j, LANES, stream);
+    const int left = (int)(width - j);
+    if (b == batch->count) {
+      if (left > 0) K(short_vector)(y, x, gain, r, j, left, stream);
+      return;
+    }
+    VEC next = V(set)(batch->r[b]);
+    if (left > 0) K(short_vector)(y, x, gain, V(join)(r, next, left), j, LANES, stream);
+    j = left > 0 ? LANES - left : 0;
+    r = next;
+  }
 }
 
-NOINLINE void K(write_rest_stream)(char *y, const char *x, const REAL *gain, REAL r, int64_t width) {
-  K(write_rest)(y, x, gain, r, width, true);
+NOINLINE void K(write_stretch_cached)(const K(batch) * batch, int64_t width) {
+  K(write_stretch)(batch, width, false);
+}
+
+NOINLINE void K(write_stretch_stream)(const K(batch) * batch, int64_t width) {
+  K(write_stretch)(batch, width, true);
+}
+
+/* A row of `whole` vectors, a constant of at most 8, and `rest` elements. */
+INLINE void K(write_short)(char *y, const char *x, const REAL *gain, VEC r, int whole, int rest, bool stream) {
+  if (whole > 0) K(short_vector)(y, x, gain, r, 0, LANES, stream);
+  if (whole > 1) K(short_vector)(y, x, gain, r, LANES, LANES, stream);
+  if (whole > 2) K(short_vector)(y, x, gain, r, 2 * LANES, LANES, stream);
+  if (whole > 3) K(short_vector)(y, x, gain, r, 3 * LANES, LANES, stream);
+  if (whole > 4) K(short_vector)(y, x, gain, r, 4 * LANES, LANES, stream);
+  if (whole > 5) K(short_vector)(y, x, gain, r, 5 * LANES, LANES, stream);
+  if (whole > 6) K(short_vector)(y, x, gain, r, 6 * LANES, LANES, stream);
+  if (whole > 7) K(short_vector)(y, x, gain, r, 7 * LANES, LANES, stream);
+  if (rest) K(short_vector)(y, x, gain, r, whole * LANES, rest, stream);
+}
+
+/* whole: vectors of a row, where that is a constant; -1: any width. */
+INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, bool stream) {
+  int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step, from = batch->from;
+  const char *x = batch->x + from * x_step;
+  char *y = batch->y + from * y_step;
+  const REAL *gain = batch->gain + from * gain_step, *r = batch->r + from, *end = batch->r + batch->count;
+  int rest = (int)(width - whole * LANES);
+  for (; r < end; r++, x += x_step, y += y_step, gain += gain_step)
+    if (whole < 0)
+      K(write_row)(y, x, gain, V(set)(*r), width, stream);
+    else
+      K(write_short)(y, x, gain, V(set)(*r), whole, rest, stream);
+}
+
+/* Whether y lies up to a quad after x, modulo 4096: where loads that follow stores wait for them. */
+INLINE bool K(is_close_behind)(const K(batch) * batch) {
+  return (((uintptr_t)batch->y - (uintptr_t)batch->x) & 4095) - 1 < 4 * 64 - 1;
 }
 
 INLINE void K(write_rows)(const K(batch) * batch, int64_t width, bool stream) {
-  const char *x = batch->x;
-  char *y = batch->y;
-  const REAL *gain = batch->gain, *r = batch->r, *end = r + batch->count;
-  int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step;
-  for (; r < end; r++, x += x_step, y += y_step, gain += gain_step) {
-    if (width == K(QUAD)) {
-      K(short_quad)(y, x, gain, V(set)(*r), 0, stream);
-    } else if (width == 2 * K(QUAD)) {
-      VEC each = V(set)(*r);
-      K(short_quad)(y, x, gain, each, 0, stream);
-      K(short_quad)(y, x, gain, each, K(QUAD), stream);
-    } else if (stream) {
-      K(write_rest_stream)(y, x, gain, *r, width);
-    } else {
-      K(write_rest_cached)(y, x, gain, *r, width);
-    }
+  switch (width > 2 * K(QUAD) || K(is_close_behind)(batch) ? -1 : (int)(width / LANES)) {
+  case 0:
+    K(write_each)(batch, width, 0, stream);
+    break;
+  case 1:
+    K(write_each)(batch, width, 1, stream);
+    break;
+  case 2:
+    K(write_each)(batch, width, 2, stream);
+    break;
+  case 3:
+    K(write_each)(batch, width, 3, stream);
+    break;
+  case 4:
+    K(write_each)(batch, width, 4, stream);
+    break;
+  case 5:
+    K(write_each)(batch, width, 5, stream);
+    break;
+  case 6:
+    K(write_each)(batch, width, 6, stream);
+    break;
+  case 7:
+    K(write_each)(batch, width, 7, stream);
+    break;
+  case 8:
+    K(write_each)(batch, width, 8, stream);
+    break;
+  default:
+    K(write_each)(batch, width, -1, stream);
+    break;
   }
 }
 
@@ -122,56 +262,101 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
   K(write_rows)(batch, width, true);
 }
 
-/* The rows whose sum is out of range, one by one. */
-NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch) {
-  const K(moment) zeros = {0, 0, 0, 0};
-  const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r;
+/* Whether all rows whose sum is zero are rows of zeros: usually so, and found out at once. */
+INLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
+  K(extent) e = K(no_extent)();
   for (int b = 0; b < batch->count; b++) {
-    if (K(squares_in_range)(batch->sum[b])) continue;
+    const K(source) s = K(x_source)(batch->x + b * batch->x_step);
+    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, false, false);
+  }
+  return K(sum_lanes)(e.most) == 0;
+}
+
+/* The rows whose sum is out of range, one by one. Rows of zeros and rows with a NaN need no scale: see K(settle). */
+NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, REAL zero_r) {
+  const bool are_zeros = K(are_zeros)(batch, lay->k);
+  for (int b = 0; b < batch->count; b++) {
+    const REAL sum = batch->sum[b];
+    if (K(squares_in_range)(sum)) continue;
     K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    K(moment) m = {batch->sum[b], 0, 0, 0};
-    m = K(settle)(lay, &s, m);
-    if (m.e)
-      batch->scaled |= 1u << b, batch->moment[b] = m;
-    else
-      batch->r[b] = m.sum == 0 ? zero_r : K(finish)(lay, m, (REAL)lay->k).r;
+    K(moment) m = {sum, 0, 0, 0};
+    if (sum != sum) {
+      batch->r[b] = (REAL)NAN;
+    } else if (sum == 0 && (are_zeros || K(is_zero)(&s, lay->k))) {
+      batch->r[b] = zero_r;
+    } else {
+      m = K(measure_scaled)(lay, &s, m);
+      if (m.e) batch->scaled |= 1u << b;
+      batch->moment[b] = m;
+      batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;
+    }
   }
 }
 
 static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch) {
-  if (job->rstd) memcpy((REAL *)job->rstd + batch->first, batch->r, (size_t)batch->count * sizeof(REAL));
-  if (job->mean) memset((REAL *)job->mean + batch->first, 0, (size_t)batch->count * sizeof(REAL));
-  if (job->stream_y)
+  for (int b = batch->from; job->rstd && b < batch->count; b++)
+    ((REAL *)job->rstd)[batch->first + b] = batch->r[b];
+  for (int b = batch->from; job->mean && b < batch->count; b++)
+    ((REAL *)job->mean)[batch->first + b] = 0;
+  if (batch->stretch && job->stream_y)
+    K(write_stretch_stream)(batch, job->lay.width);
+  else if (batch->stretch)
+    K(write_stretch_cached)(batch, job->lay.width);
+  else if (job->stream_y)
     K(write_batch_stream)(batch, job->lay.width);
   else
     K(write_batch)(batch, job->lay.width);
 }
 
-/* A batch with rows that must be scaled. */
-NOINLINE void K(write_one_by_one)(const rms_forward_job *job, const K(batch) * batch) {
-  rms_cursor at = rms_cursor_at(&job->lay, batch->first);
-  for (int b = 0; b < batch->count; b++, rms_cursor_next(&at, &job->lay)) {
-    if (batch->scaled >> b & 1) {
-      K(statistic) st = K(finish)(&job->lay, batch->moment[b], (REAL)job->lay.k);
-      K(forward_measured)(job, &at, st, batch->first + b);
-      continue;
-    }
-    K(batch) one = *batch;
-    one.x += b * batch->x_step;
-    one.y += b * batch->y_step;
-    one.gain += b * batch->gain_step;
-    one.first += b;
-    one.count = 1;
-    one.r[0] = batch->r[b];
-    K(write_unscaled)(job, &one);
+static void K(write_scaled_row)(const rms_forward_job *job, const K(batch) * batch, int b) {
+  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->moment[b].e};
+  const REAL *gain = batch->gain + b * batch->gain_step;
+  K(source) s = K(x_source)(batch->x + b * batch->x_step);
+  char *y = batch->y + b * batch->y_step;
+  VEC r = V(set)(st.r);
+  K(set_scale)(&s, st.e);
+  if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
+  for (int64_t j = 0; j < job->lay.width; j += LANES) {
+    int n = job->lay.width - j < LANES ? (int)(job->lay.width - j) : LANES;
+    K(short_store)(y, K(load_source)(&s, j, n, false, true), gain, r, j, n, false);
   }
 }
 
-static void K(end_batch)(const rms_forward_job *job, const K(batch) * batch) {
+/* A batch with rows that must be scaled. */
+NOINLINE void K(write_mixed)(const rms_forward_job *job, K(batch) * batch) {
+  const int count = batch->count;
+  for (int b = 0; b < count; b = batch->count) {
+    const bool scaled = batch->scaled >> b & 1;
+    batch->from = b;
+    for (batch->count = b + 1; !scaled && batch->count < count && !(batch->scaled >> batch->count & 1);)
+      batch->count++;
+    if (scaled)
+      K(write_scaled_row)(job, batch, b);
+    else
+      K(write_unscaled)(job, batch);
+  }
+  batch->count = count;
+}
+
+static void K(end_batch)(const rms_forward_job *job, K(batch) * batch) {
   if (__builtin_expect(batch->scaled == 0, 1))
     K(write_unscaled)(job, batch);
   else
-    K(write_one_by_one)(job, batch);
+    K(write_mixed)(job, batch);
+}
+
+/* Whether rows are written as one stretch: those that are no whole number of lines, where vectors can start at any
+ * element. */
+INLINE bool K(is_stretch)(const rms_layout *lay, int64_t x_step, int64_t y_step) {
+  int64_t bytes = lay->width * T_SIZE;
+  return IN_ORDER && lay->width > K(QUAD) && bytes % 64 != 0 && x_step == bytes && y_step == bytes;
+}
+
+/* The gain with its first elements behind the last. */
+static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
+  memcpy(to, gain, (size_t)width * sizeof(REAL));
+  memcpy(to + width, gain, LANES * sizeof(REAL));
+  return to;
 }
 
 /* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES: what two
@@ -187,6 +372,11 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
   int64_t x_step = inner == 1 ? x->outer : x->inner, y_step = inner == 1 ? y->outer : y->inner;
   int64_t gain_step = inner == 1 ? 0 : gain_inner;
   if (most > K(BATCH)) most = K(BATCH);
+  REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
+  bool stretch = K(is_stretch)(lay, x_step, y_step) && gain_step == 0 && even && last - first >= K(BATCH);
+  if (stretch) gain = K(repeat_gain)(repeated, gain, lay->width);
+  const K(moment) zeros = {0, 0, 0, 0};
+  const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r; /* of a row of zeros */
   K(batch) batches[2], *before = NULL;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; at.outer++, at.inner = 0) {
@@ -203,10 +393,12 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->y_step = y_step;
       batch->gain_step = gain_step;
       batch->first = i;
+      batch->from = 0;
       batch->count = (int)(end - i < most ? end - i : most);
+      batch->stretch = stretch;
       batch->scaled = 0;
       bool in_range = K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
-      if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch);
+      if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch, zero_r);
       if (before) K(end_batch)(job, before);
       before = batch;
     }

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its
- * virtual vector and defines RMS_ISA, the name. */
+ * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has its kernels for bf16. */
 
-#include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
-#include "../exact.h"
-#include "../kernels.h"
-#include "cursor.h"
-#include "power.h"
+#include "unit.h"
 
 #define T        RMS_F32
 #define T_NAME   K_(f32, RMS_ISA)
@@ -22,10 +15,9 @@
 #define T_IS_F64 1
 #include "template.h"
 
-#define T        RMS_BF16
-#define T_NAME   K_(bf16, RMS_ISA)
-#define T_IS_F64 0
-#include "template.h"
+#ifndef BF16_OUTSIDE
+#include "bf16.h"
+#endif
 
 #define T        RMS_F16
 #define T_NAME   K_(f16, RMS_ISA)

@@ -29,6 +29,7 @@
 #undef ABS
 #undef T_SIZE
 #undef EO
+#undef IN_ORDER
 #undef INLINE
 #undef NOINLINE
 
@@ -72,6 +73,8 @@
 
 /* Whether vectors of T are laid out even/odd (vec/README.md). */
 #define EO (T == RMS_BF16)
+/* Whether the lanes of all vectors are in the order of the elements, so that a vector can start at any element. */
+#define IN_ORDER (!EO || V(lane)(1, EO) == 1)
 
 #define INLINE   static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))

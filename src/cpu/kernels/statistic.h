@@ -3,13 +3,13 @@
  * A segment as it is read, and its statistic (sum of squares, mean, r), with the range guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
- * combined by V(sum4), missing elements of the last quad count as zeros. Segments that are longer than a stretch are
- * summed stretch by stretch, and those sums are added in f64. The rule is the specification that all instruction sets
+ * combined by V(sum4), missing elements of the last quad count as zeros. Segments that are longer than a portion are
+ * summed portion by portion, and those sums are added in f64. The rule is the specification that all instruction sets
  * share; see docs/numerics.md. */
 
 enum {
   K(QUAD) = 4 * LANES, /* elements of four vectors, which the loops take at a time */
-  K(STRETCH) = 16384   /* elements whose sum is formed in the lanes                */
+  K(PORTION) = 16384   /* elements whose sum is formed in the lanes                */
 };
 
 /* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
@@ -62,25 +62,47 @@ INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_
   return acc;
 }
 
-/* The same for a last quad of `left` < 4*LANES elements. */
+/* One vector of a last quad of which `left` > 0 elements are there. */
+INLINE VEC K(add_some)(VEC acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+  return K(add_term)(acc, v, mean, left, what);
+}
+
+/* The same for a last quad of `left` < 4*LANES elements. Each sum by name: an array of them would stay in memory. */
 INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
-  VEC *lane[] = {&acc.a, &acc.b, &acc.c, &acc.d};
-  for (int i = 0; i < 4 && left > 0; i++, j += LANES, left -= LANES) {
-    VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
-    *lane[i] = K(add_term)(*lane[i], v, mean, left, what);
-  }
+  acc.a = K(add_some)(acc.a, s, j, left, mean, what);
+  if (left > LANES) acc.b = K(add_some)(acc.b, s, j + LANES, left - LANES, mean, what);
+  if (left > 2 * LANES) acc.c = K(add_some)(acc.c, s, j + 2 * LANES, left - 2 * LANES, mean, what);
+  if (left > 3 * LANES) acc.d = K(add_some)(acc.d, s, j + 3 * LANES, left - 3 * LANES, mean, what);
   return acc;
+}
+
+/* How many of the n elements from x on stand before the first whole line, if the loads of a sum are to be whole lines:
+ * those that straddle two take longer. They go to the last lanes of the last vector, as if the segment began that many
+ * lanes before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums
+ * gain nothing. */
+INLINE int64_t K(lead)(const char *x, int64_t n, K(summand) what) {
+  return what.residual || what.scaled || n <= 2 * K(QUAD) ? 0 : K(to_line)(x, n);
+}
+
+INLINE VEC K(add_lead)(VEC acc, const char *x, int64_t n, VEC mean, K(summand) what) {
+  VEC v = K(load_last)(x, n);
+  if (what.centred) v = V(join)(V(set)(0), V(sub)(v, mean), LANES - (int)n);
+  what.centred = false;
+  return K(add_term)(acc, v, mean, LANES, what);
 }
 
 INLINE REAL K(sum_lanes)(K(lanes) acc) {
   return V(sum4)(acc.a, acc.b, acc.c, acc.d, EO);
 }
 
-/* The sum over the elements from..to-1, which are at most a stretch. */
-INLINE REAL K(sum_stretch)(const K(source) * s, int64_t from, int64_t to, VEC mean, K(summand) what) {
+/* The sum over the elements from..to-1, which are at most a portion. */
+INLINE REAL K(sum_portion)(const K(source) * s, int64_t from, int64_t to, VEC mean, K(summand) what) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  int64_t j = from;
+  const char *x = s->x + from * T_SIZE; /* of no use where x is not in T: there is no lead then */
+  int64_t lead = K(lead)(x, to - from, what), j = from + lead;
+  if (lead > 0) acc.d = K(add_lead)(acc.d, x, lead, mean, what);
   for (; j + K(QUAD) <= to; j += K(QUAD))
     acc = K(add_quad)(acc, s, j, K(QUAD), mean, what);
   if (j < to) acc = K(add_tail)(acc, s, j, to - j, mean, what);
@@ -92,9 +114,9 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
   VEC m = V(set)(mean);
   K(source) at = *s;
   double total = 0;
-  for (int64_t from = 0;; from += K(STRETCH)) {
-    bool last = k - from <= K(STRETCH);
-    REAL sum = K(sum_stretch)(&at, from, last ? k : from + K(STRETCH), m, what);
+  for (int64_t from = 0;; from += K(PORTION)) {
+    bool last = k - from <= K(PORTION);
+    REAL sum = K(sum_portion)(&at, from, last ? k : from + K(PORTION), m, what);
     if (last) return from == 0 ? sum : (REAL)(total + (double)sum);
     total += (double)sum;
   }
@@ -125,6 +147,10 @@ NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
+}
+
+NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .scaled = true});
 }
 
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
@@ -161,7 +187,7 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   packed.x = x;
   packed.residual = r;
   for (int64_t i = 0; i < k; i += K(QUAD)) {
-    if (i > 0 && i % K(STRETCH) == 0) {
+    if (i > 0 && i % K(PORTION) == 0) {
       total += (double)K(sum_lanes)(acc);
       acc.a = acc.b = acc.c = acc.d = zero;
     }
@@ -169,7 +195,7 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
     acc = K(add_quad)(acc, &packed, 0, count, zero,
                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
-  return k <= K(STRETCH) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
+  return k <= K(PORTION) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
 
 /* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
@@ -184,6 +210,8 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
+  } else if (lay->kind == RMS_KIND_RMS && !s->residual) {
+    m.sum = K(squares_scaled)(s, lay->k);
   } else {
     if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
     m.sum = K(squares_any)(s, lay->k, m.mean);
@@ -265,14 +293,13 @@ INLINE void K(extend)(K(extent) * e, VEC *lane, VEC v, bool finite) {
 
 /* The largest magnitude; NaN if there was a NaN or an infinity. */
 static REAL K(largest_of)(K(extent) e) {
-  REAL lane[LANES], spoilt[LANES], most = 0;
+  REAL lane[LANES];
+  VEC zero = V(set)(0);
   V(store)(lane, V(max_abs)(V(max_abs)(e.most.a, e.most.b), V(max_abs)(e.most.c, e.most.d)), REAL_TYPE, 0);
-  V(store)(spoilt, e.spoilt, REAL_TYPE, 0);
-  for (int i = 0; i < LANES; i++) {
-    if (spoilt[i] != spoilt[i]) return (REAL)NAN;
-    most = lane[i] > most ? lane[i] : most;
-  }
-  return most;
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++)
+      lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
+  return lane[0] + V(sum4)(e.spoilt, zero, zero, zero, EO);
 }
 
 /* At least the largest magnitude, at most 4*LANES times as much, and zero only if that is; NaN as above. Quicker. */
@@ -299,12 +326,13 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool 
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
   e = s->residual ? K(extent_of)(e, s, n, true, false) : K(extent_of)(e, s, n, false, false);
-  return K(bound_of)(e) == 0;
+  return K(sum_lanes)(e.most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, s->residual != NULL, true));
+  if (!indices && s->residual) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, true, true));
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, false, true));
   char x[256], r[256];
   K(extent) e = K(no_extent)();
   K(source) packed = *s;

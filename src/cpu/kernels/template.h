@@ -14,6 +14,7 @@
 #include "forward.h"
 #include "backward_segment.h"
 #include "backward_scaled.h"
+#include "backward_common.h"
 #include "backward.h"
 #include "columns.h"
 #undef T

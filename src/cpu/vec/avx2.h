@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The virtual vector on AVX2 + FMA + F16C: two 256-bit registers. Contract: vec/README.md. With eo = 1 `lo` holds the
- * even elements and `hi` the odd ones, so a register of 16 bf16 values splits by a shift and a mask. */
+ * even elements and `hi` the odd ones, so a register of 16 bf16 values splits by a shift and a mask. With VEC_MASKS
+ * defined, the permutations of AVX-512 are used too, and incomplete vectors of 16-bit elements go through its mask
+ * registers. */
 #ifndef RMS_VEC_AVX2_H
 #define RMS_VEC_AVX2_H
 
@@ -19,6 +21,12 @@ typedef struct {
 } vd;
 
 /* Keeps the compiler from swapping the halves of a line: write-combining buffers want them in ascending order. */
+#ifdef VEC_MASKS
+#define VEC_REGISTERS 16 /* vectors that fit in the registers */
+#else
+#define VEC_REGISTERS 8
+#endif
+
 static inline __attribute__((always_inline)) void vec_in_order(void) {
   __asm__ volatile("" ::: "memory");
 }
@@ -32,6 +40,19 @@ static inline vf vf_set(float f) {
   return r;
 }
 
+#ifdef VEC_MASKS
+static inline vf vf_deinterleave(__m256 a, __m256 b) {
+  vf r = {_mm256_permutex2var_ps(a, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14), b),
+          _mm256_permutex2var_ps(a, _mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15), b)};
+  return r;
+}
+
+static inline vf vf_interleave(vf a) {
+  vf r = {_mm256_permutex2var_ps(a.lo, _mm256_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11), a.hi),
+          _mm256_permutex2var_ps(a.lo, _mm256_setr_epi32(4, 12, 5, 13, 6, 14, 7, 15), a.hi)};
+  return r;
+}
+#else
 static inline vf vf_deinterleave(__m256 a, __m256 b) {
   __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), odd = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
   vf r = {_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)), _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8))};
@@ -43,6 +64,7 @@ static inline vf vf_interleave(vf a) {
   vf r = {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
   return r;
 }
+#endif
 
 static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
   if (type == RMS_F16) {
@@ -57,9 +79,13 @@ static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
 static inline __m256i vf_bf16_round_bits(__m256 a) {
   __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+#ifdef VEC_MASKS
+  return _mm256_mask_or_epi32(rounded, _mm256_cmp_ps_mask(a, a, _CMP_UNORD_Q), u, _mm256_set1_epi32(0x400000));
+#else
   __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
   __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
   return _mm256_blendv_epi8(rounded, quiet, nan);
+#endif
 }
 
 /* Sixteen even/odd lanes to bf16 at once, in 16-bit halves: a high half goes up by one if its low half is above 0x8000,
@@ -100,6 +126,27 @@ static inline __m256i vf_mask8(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+/* The first n 16-bit elements of at most 8, and zeros, by loads that overlap and never reach past them. A way through
+ * memory would wait until its small stores have left for the cache. */
+static inline __m128i vec_load16_n(const char *p, int n) {
+  uint64_t low = 0, high = 0;
+  uint32_t first, last;
+  uint16_t only;
+  if (n >= 4) {
+    memcpy(&low, p, 8);
+    memcpy(&high, p + 2 * n - 8, 8);
+    high = n > 4 ? high >> 16 * (8 - n) : 0;
+  } else if (n >= 2) {
+    memcpy(&first, p, 4);
+    memcpy(&last, p + 2 * n - 4, 4);
+    low = first | (uint64_t)last << 16 * (n - 2);
+  } else if (n == 1) {
+    memcpy(&only, p, 2);
+    low = only;
+  }
+  return _mm_set_epi64x((int64_t)high, (int64_t)low);
+}
+
 /* The first n 16-bit elements, in pieces that never reach past them. */
 static inline void vec_copy16(char *to, const char *from, int n) {
   if (n & 8) memcpy(to, from, 16), to += 16, from += 16;
@@ -114,11 +161,24 @@ static inline vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
             n > 8 ? _mm256_maskload_ps((const float *)p + 8, vf_mask8(n - 8)) : _mm256_setzero_ps()};
     return eo ? vf_deinterleave(r.lo, r.hi) : r;
   }
-  __m256i h = _mm256_setzero_si256();
-  char bytes[32];
-  _mm256_storeu_si256((__m256i *)bytes, h);
-  vec_copy16(bytes, (const char *)p, n);
-  return vf_from_bits16(_mm256_loadu_si256((const __m256i *)bytes), type, eo);
+#ifdef VEC_MASKS
+  return vf_from_bits16(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1u), p), type, eo);
+#else
+  __m128i low = n >= 8 ? _mm_loadu_si128((const __m128i *)p) : vec_load16_n((const char *)p, n);
+  __m128i high = n > 8 ? vec_load16_n((const char *)p + 16, n - 8) : _mm_setzero_si128();
+  return vf_from_bits16(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1), type, eo);
+#endif
+}
+
+/* Lanes n..7 all ones, for n of 0..8 (less and more saturate). */
+static inline __m256i vf_mask8_from(int n) {
+  return _mm256_cmpgt_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(n - 1));
+}
+
+static inline vf vf_load_from(const void *p, int n) {
+  vf r = {n < 8 ? _mm256_maskload_ps((const float *)p, vf_mask8_from(n)) : _mm256_setzero_ps(),
+          _mm256_maskload_ps((const float *)p + 8, vf_mask8_from(n - 8))};
+  return r;
 }
 
 static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
@@ -165,9 +225,13 @@ static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
     _mm256_maskstore_ps((float *)p, vf_mask8(n), a.lo);
     if (n > 8) _mm256_maskstore_ps((float *)p + 8, vf_mask8(n - 8), a.hi);
   } else {
+#ifdef VEC_MASKS
+    _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1u), vf_to_bits16(a, type, eo));
+#else
     char bytes[32];
     _mm256_storeu_si256((__m256i *)bytes, vf_to_bits16(a, type, eo));
     vec_copy16((char *)p, bytes, n);
+#endif
   }
 }
 
@@ -187,6 +251,12 @@ static inline vf vf_first(vf a, int n, int eo) {
   a.lo = _mm256_and_ps(a.lo, _mm256_castsi256_ps(vf_mask8(lo)));
   a.hi = _mm256_and_ps(a.hi, _mm256_castsi256_ps(vf_mask8(hi)));
   return a;
+}
+
+static inline vf vf_join(vf a, vf b, int n) {
+  vf r = {_mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(vf_mask8(n))),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(vf_mask8(n - 8)))};
+  return r;
 }
 
 static inline vf vf_add(vf a, vf b) {
@@ -263,6 +333,16 @@ static inline __m256i vd_mask4(int n) {
   return _mm256_cvtepi32_epi64(_mm256_castsi256_si128(vf_mask8(n)));
 }
 
+static inline __m256i vd_mask4_from(int n) {
+  return _mm256_cvtepi32_epi64(_mm256_castsi256_si128(vf_mask8_from(n)));
+}
+
+static inline vd vd_load_from(const void *p, int n) {
+  vd r = {n < 4 ? _mm256_maskload_pd((const double *)p, vd_mask4_from(n)) : _mm256_setzero_pd(),
+          _mm256_maskload_pd((const double *)p + 4, vd_mask4_from(n - 4))};
+  return r;
+}
+
 static inline vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
   (void)eo;
   if (type == RMS_F64) {
@@ -303,6 +383,12 @@ static inline vd vd_first(vd a, int n, int eo) {
   a.lo = _mm256_and_pd(a.lo, _mm256_castsi256_pd(vd_mask4(n)));
   a.hi = _mm256_and_pd(a.hi, _mm256_castsi256_pd(vd_mask4(n - 4)));
   return a;
+}
+
+static inline vd vd_join(vd a, vd b, int n) {
+  vd r = {_mm256_blendv_pd(b.lo, a.lo, _mm256_castsi256_pd(vd_mask4(n))),
+          _mm256_blendv_pd(b.hi, a.hi, _mm256_castsi256_pd(vd_mask4(n - 4)))};
+  return r;
 }
 
 static inline vd vd_add(vd a, vd b) {

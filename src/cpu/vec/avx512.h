@@ -13,6 +13,8 @@
 typedef __m512 vf;
 typedef __m512d vd;
 
+#define VEC_REGISTERS 32 /* vectors that fit in the registers */
+
 static inline int vf_lane(int element, int eo) {
   (void)eo;
   return element;
@@ -55,6 +57,10 @@ static inline vf vf_load_n(const void *p, int n, rms_dtype type, int eo) {
   return vf_from_bits16(_mm256_maskz_loadu_epi16(vf_mask(n), p), type);
 }
 
+static inline vf vf_load_from(const void *p, int n) {
+  return _mm512_maskz_loadu_ps((__mmask16)~vf_mask(n), p);
+}
+
 static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
   (void)eo;
   if (type == RMS_F32)
@@ -95,6 +101,10 @@ static inline vf vf_round(vf a, rms_dtype type) {
 static inline vf vf_first(vf a, int n, int eo) {
   (void)eo;
   return _mm512_maskz_mov_ps(vf_mask(n), a);
+}
+
+static inline vf vf_join(vf a, vf b, int n) {
+  return _mm512_mask_mov_ps(b, vf_mask(n), a);
 }
 
 static inline vf vf_add(vf a, vf b) {
@@ -150,6 +160,10 @@ static inline vd vd_load_n(const void *p, int n, rms_dtype type, int eo) {
   return type == RMS_F64 ? _mm512_maskz_loadu_pd(mask, p) : _mm512_cvtps_pd(_mm256_maskz_loadu_ps(mask, p));
 }
 
+static inline vd vd_load_from(const void *p, int n) {
+  return _mm512_maskz_loadu_pd((__mmask8)~vf_mask(n), p);
+}
+
 static inline void vd_store(void *p, vd a, rms_dtype type, int eo) {
   (void)type;
   (void)eo;
@@ -171,6 +185,10 @@ static inline void vd_store_n(void *p, vd a, int n, rms_dtype type, int eo) {
 static inline vd vd_first(vd a, int n, int eo) {
   (void)eo;
   return _mm512_maskz_mov_pd((__mmask8)vf_mask(n), a);
+}
+
+static inline vd vd_join(vd a, vd b, int n) {
+  return _mm512_mask_mov_pd(b, (__mmask8)vf_mask(n), a);
 }
 
 static inline vd vd_add(vd a, vd b) {

@@ -17,6 +17,8 @@ typedef struct {
   float64x2_t q0, q1, q2, q3;
 } vd;
 
+#define VEC_REGISTERS 8 /* vectors that fit in the registers */
+
 static inline int vf_lane(int element, int eo) {
   (void)eo;
   return element;
@@ -109,6 +111,20 @@ static inline vf vf_first(vf a, int n, int eo) {
   char bytes[64];
   vf_store(bytes, a, RMS_F32, eo);
   return vf_load_n(bytes, n, RMS_F32, eo);
+}
+
+static inline vf vf_join(vf a, vf b, int n) {
+  float first[16], last[16];
+  vf_store(first, a, RMS_F32, 0);
+  vf_store(last, b, RMS_F32, 0);
+  memcpy(last, first, (size_t)n * sizeof *last);
+  return vf_load(last, RMS_F32, 0);
+}
+
+static inline vf vf_load_from(const void *p, int n) {
+  float lane[16] = {0};
+  memcpy(lane + n, (const char *)p + n * (int)sizeof *lane, (size_t)(16 - n) * sizeof *lane);
+  return vf_load(lane, RMS_F32, 0);
 }
 
 static inline vf vf_add(vf a, vf b) {
@@ -208,6 +224,20 @@ static inline vd vd_first(vd a, int n, int eo) {
   char bytes[64];
   vd_store(bytes, a, RMS_F64, eo);
   return vd_load_n(bytes, n, RMS_F64, eo);
+}
+
+static inline vd vd_join(vd a, vd b, int n) {
+  double first[8], last[8];
+  vd_store(first, a, RMS_F64, 0);
+  vd_store(last, b, RMS_F64, 0);
+  memcpy(last, first, (size_t)n * sizeof *last);
+  return vd_load(last, RMS_F64, 0);
+}
+
+static inline vd vd_load_from(const void *p, int n) {
+  double lane[8] = {0};
+  memcpy(lane + n, (const char *)p + n * (int)sizeof *lane, (size_t)(8 - n) * sizeof *lane);
+  return vd_load(lane, RMS_F64, 0);
 }
 
 static inline vd vd_add(vd a, vd b) {

@@ -24,6 +24,8 @@ typedef struct {
   double v[8];
 } vd;
 
+#define VEC_REGISTERS 8 /* vectors that fit in the registers */
+
 static inline int vf_lane(int element, int eo) {
   (void)eo;
   return element;
@@ -111,6 +113,18 @@ static VEC_CALL vf vf_first(vf a, int n, int eo) {
   for (int i = n; i < 16; i++)
     a.v[i] = 0.0f;
   return a;
+}
+
+static VEC_CALL vf vf_join(vf a, vf b, int n) {
+  for (int i = n; i < 16; i++)
+    a.v[i] = b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_load_from(const void *p, int n) {
+  vf r = {{0}};
+  memcpy(r.v + n, (const char *)p + n * (int)sizeof *r.v, (size_t)(16 - n) * sizeof *r.v);
+  return r;
 }
 
 static VEC_CALL vf vf_add(vf a, vf b) {
@@ -223,6 +237,18 @@ static VEC_CALL vd vd_first(vd a, int n, int eo) {
   for (int i = n; i < 8; i++)
     a.v[i] = 0.0;
   return a;
+}
+
+static VEC_CALL vd vd_join(vd a, vd b, int n) {
+  for (int i = n; i < 8; i++)
+    a.v[i] = b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_load_from(const void *p, int n) {
+  vd r = {{0}};
+  memcpy(r.v + n, (const char *)p + n * (int)sizeof *r.v, (size_t)(8 - n) * sizeof *r.v);
+  return r;
 }
 
 static VEC_CALL vd vd_add(vd a, vd b) {

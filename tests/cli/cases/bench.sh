@@ -14,6 +14,25 @@ note "one table: a row per problem, and no word of targets"
 plain bench rms:fwd:f32:3x64 layer:fwd:f32:3x64 --rounds 1 | sed 1d | sed 's/ *[0-9].*//; s/^\(rms\|layer\):.*/\1 row/'
 plain bench rms:fwd:f32:3x64 --rounds 1 | grep -ci target
 rmsnorm bench rms:fwd:f32:3x64 --targets
+note "a table over numbers of threads: two lines of words, a row per problem, a summary"
+plain bench rms:fwd:f32:3x64 layer:bwd:bf16:9x64 --threads all --rounds 1 | sed 1d |
+  sed 's/^\(problem, threads\).*/\1/; s/^\(rms\|layer\):.*/\1 row/; s/^[0-9]* of 2 .*/summary/'
+keys bench rms:fwd:f32:3x64 --threads all --rounds 1 --json
+note "the walks over many problems: as JSON, and as text without figures"
+keys bench --order --short --rounds 1 --json
+plain bench --order --short --rounds 1 | sed 1d |
+  sed '/^rms:/d; s/^[0-9]* violations* in [0-9]* comparisons of [0-9]* problems.*/summary/'
+keys bench --sweep --short --rounds 1 --json
+plain bench --sweep --short --rounds 1 | sed 1d |
+  sed '/^rms:/d; s/[0-9]* bytes/N bytes/; s/^[0-9]* of [0-9]* sizes/N of N sizes/'
+rmsnorm bench --order --sweep
+rmsnorm bench --order rms:fwd:f32:3x64
+rmsnorm bench --sweep --threads 2
+rmsnorm bench --order --targets
+note "every forward problem of the list has a form with its statistics saved"
+plain bench --list | sed 's/ .*//; s/[0-9]*x\([0-9]*\)/2x\1/' | grep :fwd: | sort -u | while read -r problem; do
+  plain bench $problem:out=y+stats --rounds 1 | grep -c "^rms:.*out=y+stats"
+done | sort | uniq -c | sed 's/^ *[0-9]* //'
 note "bad problems"
 rmsnorm bench rms:fwd:f32
 rmsnorm bench rms:fwd:f23:4x4
@@ -24,6 +43,8 @@ rmsnorm bench rms:fwd:f32:99999999x99999999
 rmsnorm bench rms:fwd:f32:4x4 --rounds -1
 rmsnorm bench rms:fwd:f32:4x4 --threads 0x
 rmsnorm bench rms:fwd:f32:4x4 --threads 0
+rmsnorm bench rms:fwd:f32:4x4 --threads al
+rmsnorm bench rms:fwd:f32:4xx --threads all
 note "a bad problem after a good one: nothing is timed"
 rmsnorm bench rms:fwd:f32:4x4 rms:fwd:f32:4xx
 RMSNORM_ISA=mmx rmsnorm bench rms:fwd:f32:4x4

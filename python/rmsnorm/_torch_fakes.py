@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Results of the operators without values: what torch.compile and the meta device see."""
+from __future__ import annotations
+
+import torch
+
+from ._options import LAYER
+
+WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL = 1, 2, 4, 8, 16, 32
+
+
+def empty_stats(x, groups, mode):
+    lead = torch.empty_like(x.select(-1, 0), dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+    groups = groups if groups > 1 else 1
+    return torch.empty_strided(
+        (2 if mode & LAYER else 1, *lead.shape, groups),
+        (lead.numel() * groups, *(s * groups for s in lead.stride()), 1),
+        dtype=lead.dtype,
+        device=x.device,
+    )
+
+
+def _check_weight(x, weight, name):
+    if weight is not None and tuple(weight.shape) != tuple(x.shape[-weight.dim() :]) or (
+        weight is not None and weight.dim() not in (1, 2)
+    ):
+        raise RuntimeError(f"rmsnorm: {name} must have the shape (n,) or (heads, n)")
+
+
+def _fake_norm(x, weight, bias, *options):
+    _check_weight(x, weight, "weight")
+    _check_weight(x, bias, "bias")
+    return torch.empty_like(x)
+
+
+def _fake_weighted_norm(x, weight, eps):
+    return _fake_norm(x, weight, None)
+
+
+def _fake_norm_stats(x, weight, bias, *options):
+    return _fake_norm(x, weight, bias, *options), empty_stats(x, *options[3:5])
+
+
+def _fake_add_norm(x, residual, weight, bias, *options):
+    return _fake_norm(x, weight, bias, *options), torch.empty_like(x, dtype=residual.dtype)
+
+
+def _fake_add_norm_stats(x, residual, weight, bias, *options):
+    return *_fake_add_norm(x, residual, weight, bias, *options), empty_stats(x, *options[3:5])
+
+
+def fake_norm_backward(dy, x, weight, stats, wanted, *options):
+    """A gradient that is not wanted is a tensor without elements."""
+    heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
+    shape = x.shape[-2:] if heads else x.shape[-1:]
+
+    def gradient(want, dtype):
+        return x.new_empty(shape, dtype=dtype) if wanted & want else x.new_empty(0, dtype=torch.float32)
+
+    return (
+        torch.empty_like(x, dtype=dy.dtype) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
+        gradient(WANT_DWEIGHT, dy.dtype if weight is None else weight.dtype),
+        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else dy.dtype),
+    )
+
+
+def fake_add_norm_backward(dy, sum, dsum, weight, stats, wanted, *options):
+    dx, dweight, dbias = fake_norm_backward(dy, sum, weight, stats, wanted, *options)
+    dresidual = torch.empty_like(sum) if wanted & WANT_DRESIDUAL else sum.new_empty(0, dtype=torch.float32)
+    return dx, dresidual, dweight, dbias
+
+
+def empty_numbers(x, doubles, groups):
+    """What the operators in two halves exchange, of each row: dense in the order of the indices on every process."""
+    return x.new_empty((*x.shape[:-1], doubles * (groups if groups > 1 else 1)), dtype=torch.float64)
+
+
+def _fake_split_stats(x, *options):
+    return empty_numbers(x, 3, options[3])
+
+
+def _fake_split_merge(a, b):
+    return a.new_empty(a.shape)
+
+
+def _fake_split_apply(x, stats, weight, bias, *options):
+    return _fake_norm(x, weight, bias, *options)
+
+
+def _fake_split_backward_stats(dy, x, stats, weight, *options):
+    return empty_numbers(x, 2, options[3])
+
+
+def _fake_split_backward_apply(dy, x, stats, sums, weight, wanted, *options):
+    return fake_norm_backward(dy, x, weight, stats, wanted, *options)
+
+
+FAKES = {
+    "_norm": _fake_norm,
+    "_weighted_norm": _fake_weighted_norm,
+    "_norm_stats": _fake_norm_stats,
+    "_add_norm": _fake_add_norm,
+    "_add_norm_stats": _fake_add_norm_stats,
+    "_norm_backward": fake_norm_backward,
+    "_add_norm_backward": fake_add_norm_backward,
+    "_split_stats": _fake_split_stats,
+    "_split_merge": _fake_split_merge,
+    "_split_apply": _fake_split_apply,
+    "_split_backward_stats": _fake_split_backward_stats,
+    "_split_backward_apply": _fake_split_backward_apply,
+}

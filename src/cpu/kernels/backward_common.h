@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The second sweep of common jobs, over the columns of up to a batch of rows: a few vectors of columns are finished for
+ * all of the rows, so that their column sums stay in registers, and then the next ones. */
+
+/* Rows that have one gain and one block of column sums, measured and in range. */
+typedef struct {
+  const char *x[K(BATCH)], *dy[K(BATCH)];
+  char *dx[K(BATCH)];
+  REAL r[K(BATCH)], mean[K(BATCH)], c[K(BATCH)], a[K(BATCH)], b[K(BATCH)];
+  const REAL *gain;          /* NULL: none                                                   */
+  REAL *dweight, *dbias;     /* NULL: not wanted                                             */
+  int64_t width, k;          /* elements, and those of them that are in the statistic        */
+  int64_t ahead_x, ahead_dy; /* bytes from the rows to those that should be fetched early; 0 */
+  int64_t from, to;          /* the columns to finish                                        */
+  bool stream;
+  int first, count; /* rows first..count-1 are to be finished */
+} K(gradient_rows);
+
+/* What is known at the call, so that the branches on it vanish. */
+typedef struct {
+  bool layer, sums, stream;
+  bool outside, edge; /* columns that are not in the statistic, of which c is 0; some are, some are not */
+} K(rows_form);
+
+typedef struct {
+  VEC dweight, dbias;
+} K(column_sum);
+
+/* One row: a copy that no store can change. */
+typedef struct {
+  const char *x, *dy;
+  char *dx;
+  VEC r, mean, c, a, b;
+} K(gradient_row);
+
+INLINE K(gradient_row) K(open_row)(const K(gradient_rows) * s, int row, K(rows_form) form) {
+  K(gradient_row)
+  of = {s->x[row],         s->dy[row],           s->dx[row],
+        V(set)(s->r[row]), V(set)(s->mean[row]), V(set)(form.outside ? 0 : s->c[row]),
+        V(set)(s->a[row]), V(set)(s->b[row])};
+  return of;
+}
+
+/* A vector of columns: n of them are there, `inside` of them in the statistic. */
+typedef struct {
+  K(column_sum) sum;
+  VEC gain;
+  int64_t j;
+  int n, inside;
+} K(column);
+
+/* One row's part of it. */
+INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
+  K(column_sum) sum = at.sum;
+  VEC dy = K(load)(of->dy, at.j, at.n, false), v = K(load)(of->x, at.j, at.n, false), u = V(mul)(dy, at.gain), h, dx;
+  if (form.layer) {
+    h = V(mul)(V(sub)(v, of->mean), of->r);
+    dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
+  } else {
+    h = V(mul)(v, of->r);
+    dx = V(sub)(V(mul)(u, of->r), V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v));
+  }
+  K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
+  if (form.sums) sum.dweight = V(add)(sum.dweight, V(mul)(dy, h));
+  if (form.sums && form.layer) sum.dbias = V(add)(sum.dbias, dy);
+  return sum;
+}
+
+/* No gain is a gain of one, which changes no bit. */
+INLINE VEC K(column_gain)(const K(gradient_rows) * s, int64_t j, int n) {
+  return s->gain ? K(load_gain)(s->gain, j, n) : V(set)(1);
+}
+
+INLINE void K(fetch_columns)(const K(gradient_rows) * s, int row, int64_t j, int64_t columns) {
+  for (int64_t byte = j * T_SIZE; byte < (j + columns) * T_SIZE; byte += 64) {
+    vec_prefetch(s->x[row] + s->ahead_x + byte);
+    vec_prefetch(s->dy[row] + s->ahead_dy + byte);
+  }
+}
+
+INLINE int K(at_most_a_vector)(int64_t n) {
+  return n > LANES ? LANES : n > 0 ? (int)n : 0;
+}
+
+INLINE K(column) K(open_column)(const K(gradient_rows) * s, int64_t j, int64_t left, K(rows_form) form) {
+  VEC zero = V(set)(0);
+  K(column) c = {{zero, zero}, zero, j, K(at_most_a_vector)(left), K(at_most_a_vector)(s->k - j)};
+  if (c.n == 0) return c;
+  c.gain = K(column_gain)(s, j, c.n);
+  if (form.sums) c.sum.dweight = V(load)(s->dweight + j, REAL_TYPE, 0);
+  if (form.sums && form.layer) c.sum.dbias = V(load)(s->dbias + j, REAL_TYPE, 0);
+  return c;
+}
+
+INLINE void K(close_column)(const K(gradient_rows) * s, K(column) c, K(rows_form) form) {
+  if (c.n > 0 && form.sums) V(store)(s->dweight + c.j, c.sum.dweight, REAL_TYPE, 0);
+  if (c.n > 0 && form.sums && form.layer) V(store)(s->dbias + c.j, c.sum.dbias, REAL_TYPE, 0);
+}
+
+/* Columns j..j+left-1, of which there may be as many as fit in the registers: two or four vectors. */
+INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, int vectors, K(rows_form) form) {
+  const int count = s->count;
+  K(column)
+  c0 = K(open_column)(s, j, left, form), c1 = K(open_column)(s, j + LANES, left - LANES, form), c2 = c1, c3 = c1;
+  if (vectors == 4) c2 = K(open_column)(s, j + 2 * LANES, left - 2 * LANES, form);
+  if (vectors == 4) c3 = K(open_column)(s, j + 3 * LANES, left - 3 * LANES, form);
+  for (int row = s->first; row < count; row++) {
+    const K(gradient_row) of = K(open_row)(s, row, form);
+    if (s->ahead_dy) K(fetch_columns)(s, row, j, left);
+    c0.sum = K(gradient_column)(c0, &of, form);
+    if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, form);
+    if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, form);
+    if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, form);
+  }
+  K(close_column)(s, c0, form);
+  K(close_column)(s, c1, form);
+  if (vectors == 4) K(close_column)(s, c2, form);
+  if (vectors == 4) K(close_column)(s, c3, form);
+}
+
+/* The vectors that are finished together. */
+INLINE int K(span_of)(K(rows_form) form) {
+  return form.layer && VEC_REGISTERS < 16 ? 2 : 4;
+}
+
+INLINE void K(finish_columns)(const K(gradient_rows) * s, int64_t from, K(rows_form) form) {
+  const int vectors = K(span_of)(form);
+  const int64_t span = vectors * LANES, to = s->to;
+  int64_t j = from;
+  for (; j + span <= to; j += span)
+    K(finish_span)(s, j, span, vectors, form);
+  if (j < to) K(finish_span)(s, j, to - j, vectors, form);
+}
+
+/* The same where the first k < width columns are in the statistic. */
+INLINE void K(finish_partial)(const K(gradient_rows) * s, K(rows_form) form) {
+  const int vectors = K(span_of)(form);
+  const int64_t span = vectors * LANES, to = s->to, inside = s->k < to ? s->k : to;
+  int64_t j = s->from;
+  for (; j + span <= inside; j += span)
+    K(finish_span)(s, j, span, vectors, form);
+  form.edge = true;
+  if (j < inside) K(finish_span)(s, j, to - j < span ? to - j : span, vectors, form), j += span;
+  form.edge = false;
+  form.outside = true;
+  if (j < to) K(finish_columns)(s, j, form);
+}
+
+NOINLINE void K(rows_rms)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.sums = true});
+}
+
+NOINLINE void K(rows_rms_stream)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.sums = true, .stream = true});
+}
+
+NOINLINE void K(rows_layer)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .sums = true, .stream = s->stream});
+}
+
+NOINLINE void K(rows_partial)(const K(gradient_rows) * s) {
+  if (s->stream)
+    K(finish_partial)(s, (K(rows_form)){.sums = true, .stream = true});
+  else
+    K(finish_partial)(s, (K(rows_form)){.sums = true});
+}
+
+NOINLINE void K(rows_partial_dx)(const K(gradient_rows) * s) {
+  K(finish_partial)(s, (K(rows_form)){.stream = s->stream});
+}
+
+NOINLINE void K(rows_rms_dx)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.stream = s->stream});
+}
+
+NOINLINE void K(rows_layer_dx)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .stream = s->stream});
+}
+
+static void K(write_gradient_rows)(const K(gradient_rows) * s, bool layer) {
+  const bool partial = s->k < s->width;
+  if (!s->dweight && partial)
+    K(rows_partial_dx)(s);
+  else if (partial)
+    K(rows_partial)(s);
+  else if (!s->dweight && layer)
+    K(rows_layer_dx)(s);
+  else if (!s->dweight)
+    K(rows_rms_dx)(s);
+  else if (layer)
+    K(rows_layer)(s);
+  else if (s->stream)
+    K(rows_rms_stream)(s);
+  else
+    K(rows_rms)(s);
+}
+
+INLINE void K(add_gradient_row)(K(gradient_rows) * rows, const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  const int row = rows->count++;
+  rows->x[row] = s->x.x;
+  rows->dy[row] = s->dy;
+  rows->dx[row] = s->dx;
+  rows->r[row] = st.r;
+  rows->mean[row] = st.mean;
+  rows->c[row] = co.c;
+  rows->a[row] = co.a;
+  rows->b[row] = co.b;
+}

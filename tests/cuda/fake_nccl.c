@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives between threads, through the host's memory. With one rank they only queue work on the stream, as NCCL
+ * does, so that they can be captured. */
+#include "fake_nccl/nccl.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct meeting {
+  pthread_barrier_t barrier;
+  int ranks, fails;
+  double *numbers[FAKE_MOST_RANKS]; /* what each rank sends, on the host */
+} meeting;
+
+struct ncclComm {
+  meeting *all;
+  int rank;
+};
+
+void fake_nccl_create(ncclComm_t comms[FAKE_MOST_RANKS], int ranks) {
+  meeting *all = calloc(1, sizeof *all);
+  all->ranks = ranks;
+  pthread_barrier_init(&all->barrier, NULL, (unsigned)ranks);
+  for (int i = 0; i < ranks; i++) {
+    comms[i] = calloc(1, sizeof *comms[i]);
+    comms[i]->all = all;
+    comms[i]->rank = i;
+  }
+}
+
+void fake_nccl_destroy(ncclComm_t comms[FAKE_MOST_RANKS]) {
+  meeting *all = comms[0]->all;
+  for (int i = 0; i < all->ranks; i++)
+    free(comms[i]);
+  pthread_barrier_destroy(&all->barrier);
+  free(all);
+}
+
+void fake_nccl_fail(ncclComm_t comm) {
+  comm->all->fails = 1;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
+  if (comm == NULL) return ncclInvalidArgument;
+  *count = comm->all->ranks;
+  return ncclSuccess;
+}
+
+static int is_good(cudaError_t error) {
+  return error == cudaSuccess;
+}
+
+/* Every rank's numbers come to the host, `use` makes `result` of them, and it goes back to the device. */
+static ncclResult_t meet(ncclComm_t comm, const void *send, void *receive, size_t count, size_t results,
+                         void (*use)(const meeting *all, size_t count, double *result), cudaStream_t stream) {
+  meeting *all = comm->all;
+  double *result = malloc(results * sizeof *result);
+  all->numbers[comm->rank] = malloc(count * sizeof *result);
+  int good = is_good(cudaStreamSynchronize(stream)) &&
+             is_good(cudaMemcpy(all->numbers[comm->rank], send, count * sizeof *result, cudaMemcpyDeviceToHost));
+  pthread_barrier_wait(&all->barrier);
+  good = good && !all->fails;
+  if (good) use(all, count, result);
+  pthread_barrier_wait(&all->barrier);
+  free(all->numbers[comm->rank]);
+  good = good && is_good(cudaMemcpy(receive, result, results * sizeof *result, cudaMemcpyHostToDevice));
+  free(result);
+  if (comm->rank == 0) all->fails = 0;
+  pthread_barrier_wait(&all->barrier);
+  return good ? ncclSuccess : ncclInvalidArgument;
+}
+
+static ncclResult_t queue(ncclComm_t comm, const void *send, void *receive, size_t count, cudaStream_t stream) {
+  int good = !comm->all->fails;
+  comm->all->fails = 0;
+  if (good && send != receive)
+    good = is_good(cudaMemcpyAsync(receive, send, count * sizeof(double), cudaMemcpyDeviceToDevice, stream));
+  return good ? ncclSuccess : ncclInvalidArgument;
+}
+
+/* Last rank first: an order that is not that of the fold. */
+static void add(const meeting *all, size_t count, double *result) {
+  for (size_t i = 0; i < count; i++) {
+    result[i] = all->numbers[all->ranks - 1][i];
+    for (int rank = all->ranks - 2; rank >= 0; rank--)
+      result[i] += all->numbers[rank][i];
+  }
+}
+
+static void join(const meeting *all, size_t count, double *result) {
+  for (int rank = 0; rank < all->ranks; rank++)
+    memcpy(result + (size_t)rank * count, all->numbers[rank], count * sizeof *result);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (type != ncclDouble || op != ncclSum) return ncclInvalidArgument;
+  if (comm->all->ranks == 1) return queue(comm, send, receive, count, stream);
+  return meet(comm, send, receive, count, count, add, stream);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  if (type != ncclDouble) return ncclInvalidArgument;
+  if (comm->all->ranks == 1) return queue(comm, send, receive, count, stream);
+  return meet(comm, send, receive, count, count * (size_t)comm->all->ranks, join, stream);
+}

@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Does cuda_gpu catch planted errors? On a machine with a GPU: applies each mutation of mutations.txt to a copy of the sources,
+# compiles the one object that it names, links it before the library into the test program, and runs that. Fails if a mutation
+# survives or no longer fits its file. All are compiled at once.
+# usage: mutation.sh SOURCE BUILD WORK      BUILD: a Ninja build of SOURCE with the target cuda_gpu
+set -uo pipefail
+[ $# = 3 ] || { echo "usage: $0 SOURCE BUILD WORK" >&2; exit 2; }
+source=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
+mkdir -p "$3"
+work=$(cd "$3" && pwd)
+
+# object_of UNIT FILE: an object of the build, from its root
+object_of() {
+  if [ "$1" = objects ]; then
+    echo "src/cuda/CMakeFiles/rmsnorm_cuda_objects.dir/${2##*/}.o"
+  else
+    echo "src/cuda/CMakeFiles/rmsnorm_cuda_$1.dir/${1%%_*}.cu.o"
+  fi
+}
+
+# replace FILE OLD NEW: exactly one occurrence
+replace() {
+  OLD=$2 NEW=$3 awk '
+    BEGIN { RS = "\001"; old = ENVIRON["OLD"]; new = ENVIRON["NEW"] }
+    { at = index($0, old)
+      if (!at || index(substr($0, at + length(old)), old)) exit 3
+      printf "%s%s%s", substr($0, 1, at - 1), new, substr($0, at + length(old)) }' "$1" > "$1.mutated" || return 1
+  mv "$1.mutated" "$1"
+}
+
+# plant NUMBER FILE UNIT OLD NEW: the program with the error in it
+plant() {
+  local tree=$work/$1 object command
+  rm -rf "$tree"
+  mkdir -p "$tree"
+  cp -r "$source/src" "$source/include" "$tree"
+  replace "$tree/$2" "$4" "$5" || { echo stale > "$tree/result"; return; }
+  object=$(object_of "$3" "$2")
+  command=$(ninja -C "$build" -t commands "$object" | tail -1)
+  command=${command#*report.sh * } # the compiler's own command
+  command=${command//"$source/src/"/"$tree/src/"}
+  command=${command//"$object"/"$tree/mutated.o"}
+  (cd "$build" && eval "$command") > "$tree/compiled" 2>&1 || { echo uncompiled > "$tree/result"; return; }
+  command=$(ninja -C "$build" -t commands cuda_gpu | tail -1)
+  command=${command/ librmsnorm_cuda.a/ "$tree/mutated.o" librmsnorm_cuda.a}
+  command=${command/-o tests\/cuda\/cuda_gpu/-o "$tree/cuda_gpu"}
+  (cd "$build" && eval "$command") > "$tree/linked" 2>&1 && [ -x "$tree/cuda_gpu" ] || echo unlinked > "$tree/result"
+}
+
+number=0 file='' unit='' old='' names=() jobs=()
+while IFS= read -r line <&3; do
+  case $line in
+  '#'* | '') ;;
+  '- '*) old=${line:2} ;;
+  '+ '*)
+    number=$((number + 1))
+    names[number]="$file: $old -> ${line:2}"
+    plant "$number" "$file" "$unit" "$old" "${line:2}" &
+    jobs+=($!)
+    ;;
+  *) read -r file unit <<< "$line" ;;
+  esac
+done 3< "$source/tests/cuda/mutations.txt"
+wait "${jobs[@]}"
+
+survived=0
+for ((i = 1; i <= number; i++)); do
+  if [ -e "$work/$i/result" ]; then
+    echo "${names[i]}: $(cat "$work/$i/result")"
+    survived=$((survived + 1))
+  elif timeout 60 "$work/$i/cuda_gpu" --small > "$work/$i/output" 2>&1; then
+    echo "SURVIVED  ${names[i]}"
+    survived=$((survived + 1))
+  else
+    echo "caught    ${names[i]} ($(grep -c FAILED "$work/$i/output") failures shown)"
+  fi
+done
+echo "$((number - survived)) of $number planted errors caught"
+[ "$survived" = 0 ]
