@@ -30,7 +30,7 @@ INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) s = K(x_source)(x);
   int64_t j = K(to_line)(x, k);
-  if (j > 0) acc.d = K(add_lead)(acc.d, &s, j, zero, squares);
+  if (j > 0) acc.d = K(add_lead)(acc.d, x, j, zero, squares);
   for (; j + K(QUAD) <= k; j += K(QUAD))
     acc = K(add_quad)(acc, &s, j, K(QUAD), zero, squares);
   if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, squares);
