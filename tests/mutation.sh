@@ -123,7 +123,7 @@ first_red() {
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
     isa) arguments=(offsets values groups) ;;
-    batch) arguments=(short_rows row_sums wide_rows) ;;
+    batch) arguments=(short_rows row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
     esac
     if ! timeout 120 "${settings[@]}" "${emulator[@]}" "$work/$name" "${arguments[@]}" > "$work/$name.out" 2>&1; then

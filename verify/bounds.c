@@ -79,10 +79,15 @@ static ball settle(const arithmetic *a, ball b) {
   return a->narrow ? rounded(a, b) : b;
 }
 
-/* gamma(n) of the sum of `terms` terms in lanes. */
+/* Elements of a row whose sum is formed in the lanes; longer rows add such sums in f64. */
+enum { PORTION = 16384 };
+
+/* gamma(n) of the sum of `terms` terms in lanes, and of the f64 sum of several such sums, rounded once. */
 static double sum_factor(const arithmetic *a, int64_t terms) {
-  double depth = (double)((terms + a->lanes - 1) / a->lanes + a->tree);
-  return depth * a->u / (1 - depth * a->u);
+  int64_t in_lanes = terms < PORTION ? terms : PORTION, portions = (terms + PORTION - 1) / PORTION;
+  double depth = (double)((in_lanes + a->lanes - 1) / a->lanes + a->tree + (portions > 1));
+  double beyond = portions > 1 ? (double)portions * 0x1p-53 : 0;
+  return (depth * a->u / (1 - depth * a->u) + beyond) * SLACK;
 }
 
 /* ---- The statistic ---- */

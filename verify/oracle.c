@@ -67,9 +67,14 @@ static int exponent_of(double value) {
   return exponent;
 }
 
+/* The contract rounds eps to the arithmetic of the data before anything else. */
+static double eps_of(const verify_row *row) {
+  return verify_round(verify_arithmetic(row->spec.dtype), row->spec.eps);
+}
+
 /* Near the largest element of the statistic; eps may be larger still. */
 static int choose_scale(const verify_row *row, int64_t start) {
-  double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(row->spec.eps) : row->spec.eps;
+  double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(eps_of(row)) : eps_of(row);
   for (int64_t j = 0; j < row->width; j++)
     if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->x[start + j]));
   return most > 0 ? exponent_of(most) : 0;
@@ -85,7 +90,7 @@ static dd mean_of(const verify_row *row, const verify_group *g, int64_t start) {
 static void group_statistic(const verify_row *row, verify_group *g, int64_t start) {
   int inside = row->spec.eps_place == RMS_EPS_INSIDE;
   g->scale = choose_scale(row, start);
-  g->eps = ldexp(row->spec.eps, inside ? -2 * g->scale : -g->scale);
+  g->eps = ldexp(eps_of(row), inside ? -2 * g->scale : -g->scale);
   g->mean = row->spec.kind == RMS_KIND_LAYER ? mean_of(row, g, start) : dd_from(0);
   g->m2 = dd_from(0);
   for (int64_t j = 0; j < row->width; j++)

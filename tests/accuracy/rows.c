@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Many rows and long rows, where sums in the data type or in one f32 chain fail. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "harness.h"
@@ -55,10 +56,38 @@ static void many_rows(void) {
 }
 
 static void long_rows(void) {
+  check_everywhere("rms:fwd:f32:1x16384:data=max:out=y+stats");
+  check_everywhere("rms:fwd:f32:1x16385:data=max:out=y+stats");
+  check_everywhere("rms:fwd:f32:1x1048576:data=max:out=y+stats");
+  check_everywhere("rms:fwd:bf16:1x1048577:data=hugemean:res:out=y+stats");
+  check_everywhere("prms:fwd:f32:1x300007:p=0.3:idx:data=max:out=y+stats");
+  check_everywhere("rms:bwd:f32:1x1048576:data=hugemean:dydata=hugemean:w=none:out=dx:recompute");
+  check_everywhere("layer:bwd:f64:1x300007:data=hugemean:dydata=hugemean:bias");
   check_everywhere("rms:fwd:f32:1x1000001:out=y+stats");
   check_everywhere("layer:fwd:f32:1x300007:data=hugemean:out=y+stats");
   check_everywhere("layer:bwd:bf16:1x300007:bias");
   check_everywhere("prms:bwd:f16:1x300007:p=0.0625:recompute");
+}
+
+/* Equal numbers, whose f32 sums lose digits in one direction: the error of r must not grow with the width. */
+static void equal_numbers(void) {
+  enum { MOST = 1 << 24 };
+  float *x = malloc(MOST * sizeof *x), *y = malloc(MOST * sizeof *y);
+  if (!T_CHECK(x != NULL && y != NULL)) return;
+  for (int64_t i = 0; i < MOST; i++)
+    x[i] = 0.1f;
+  double exact = 1 / sqrt((double)x[0] * (double)x[0]), worst = 0;
+  for (int64_t cols = 1 << 10; cols <= MOST; cols *= 4) {
+    rms_spec spec = {.cols = cols};
+    float rstd = 0;
+    rms_forward_args args = {.outer = 1, .x = {x, RMS_F32}, .y = {.data = y}, .rstd = &rstd};
+    T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+    worst = fmax(worst, fabs((double)rstd / exact - 1));
+  }
+  t_context("the largest relative error of r is %g", worst);
+  T_CHECK(worst <= ((16384 / 64 + 7) / 2.0 + 3) * 0x1p-24); /* docs/error-bounds.md: (d/2 + 3) u */
+  free(x);
+  free(y);
 }
 
 /* Rows of zeros, with a NaN, and rows that need a scale, beside others. */
@@ -80,6 +109,7 @@ static void rows_of_all_kinds(void) {
 static const t_case cases[] = {{"sums_of_ones", sums_of_ones},
                                {"many_rows", many_rows},
                                {"long_rows", long_rows},
+                               {"equal_numbers", equal_numbers},
                                {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {

@@ -235,8 +235,24 @@ static void wide_rows(void) {
   free(x), free(dy), free(dx[0]), free(dx[1]), free(zeros);
 }
 
+enum { LONG_COLS = 49152 }; /* three portions of a sum */
+
+/* A call of a single row takes a way of its own. */
+static void long_rows(void) {
+  float *x = malloc(2 * LONG_COLS * 4), *y = malloc(2 * LONG_COLS * 4), *alone = malloc(LONG_COLS * 4);
+  if (!T_CHECK(x && y && alone)) return;
+  fill_numbers(x, 2 * LONG_COLS, 3);
+  T_EQ_STATUS(RMS_OK, rms_norm_f32(y, x, NULL, 2, LONG_COLS, 1e-5));
+  for (int i = 0; i < 2; i++) {
+    T_EQ_STATUS(RMS_OK, rms_norm_f32(alone, x + i * LONG_COLS, NULL, 1, LONG_COLS, 1e-5));
+    T_EQ_INT(0, memcmp(y + i * LONG_COLS, alone, LONG_COLS * 4));
+  }
+  free(x), free(y), free(alone);
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"rows_alone", rows_alone}, {"short_rows", short_rows}, {"executors", executors},
-                                 {"openmp", openmp},         {"row_sums", row_sums},     {"wide_rows", wide_rows}};
+                                 {"openmp", openmp},         {"row_sums", row_sums},     {"wide_rows", wide_rows},
+                                 {"long_rows", long_rows}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

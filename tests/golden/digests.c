@@ -18,6 +18,7 @@ typedef struct row {
   rms_kind kind;
   unsigned parts;
   t_data data;
+  int longer; /* rows of more than a portion of 16,384 elements */
 } row;
 
 static const row rows[] = {
@@ -33,15 +34,22 @@ static const row rows[] = {
     {"layer-constant", RMS_KIND_LAYER, T_WEIGHT | T_BACKWARD | T_DX, T_CONSTANT},
     {"layer-huge", RMS_KIND_LAYER, T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT, T_HUGE},
     {"layer-special", RMS_KIND_LAYER, T_EVERYTHING, T_SPECIAL},
+    {"rms-long", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, 1},
+    {"layer-long", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, 1},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
 static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
-  static const int64_t cols[] = {1, 2, 17, 63, 64, 65, 96, 300, 1000, 4097};
+  static const int64_t usual[] = {1, 2, 17, 63, 64, 65, 96, 300, 1000, 4097}, longer[] = {16384, 16385, 40000, 70001};
   static const int64_t groups[] = {0, 0, 0, 3, 2, 5, 3, 0, 4, 0};
+  const int64_t *cols = r->longer ? longer : usual;
   uint64_t hash = 0;
-  for (size_t c = 0; c < T_COUNT(cols); c++) {
-    t_call call = {.outer = c < 7 ? 70 : 3, .inner = 1 + variant, .parts = r->parts, .data = r->data, .seed = 1000 + c};
+  for (size_t c = 0; c < (r->longer ? T_COUNT(longer) : T_COUNT(usual)); c++) {
+    t_call call = {.outer = c < 7 && !r->longer ? 70 : 3,
+                   .inner = 1 + variant,
+                   .parts = r->parts,
+                   .data = r->data,
+                   .seed = 1000 + c};
     verify_spec *spec = &call.spec;
     spec->cols = cols[c];
     spec->kind = r->kind;
@@ -54,7 +62,7 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
     spec->weight_offset = variant ? 1.0 : 0.0;
     spec->weight_per_inner = variant;
     spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0; /* 16 of the 21 elements of a group, 75 of 300 */
-    spec->groups = groups[c];
+    spec->groups = r->longer ? 0 : groups[c];
     call.indexed = variant;
     t_call_repair(&call);
     t_result result = t_run(&call, &t_dense, NULL);

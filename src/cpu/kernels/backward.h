@@ -225,7 +225,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = common ? K(gradients_together)(job) : 1, n;
-  const K(moment) zeros = {0, 0, 0};
+  const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = lay->k > 0 ? K(finish)(lay, zeros, (REAL)lay->k).r : -1;
   rms_cursor at = rms_cursor_at(lay, first);
   for (int64_t i = first; i < last; i += n) {

@@ -70,12 +70,12 @@ INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const
   return K(add_product)(acc, u, K(load_source)(x, j, n, false, w.scaled), st, w.layer);
 }
 
-/* The first n elements of a common job, in the last lanes: see K(lead). */
-INLINE K(sum_pair)
-    K(add_lead_gradient)(K(sum_pair) acc, const K(gradient) * s, int64_t n, K(statistic_vectors) st, bool layer) {
-  VEC u = K(load_last)(s->dy, n);
-  if (s->gain) u = V(mul)(u, K(load_last)(s->gain, n));
-  return K(add_product)(acc, u, K(load_last)(s->x.x, n), st, layer);
+/* n elements of a common job from element j on, in the last lanes: see K(lead). */
+INLINE K(sum_pair) K(add_lead_gradient)(K(sum_pair) acc, const K(gradient) * s, int64_t j, int64_t n,
+                                        K(statistic_vectors) st, bool layer) {
+  VEC u = K(load_last)(s->dy + j * T_SIZE, n);
+  if (s->gain) u = V(mul)(u, K(load_last)(s->gain + j, n));
+  return K(add_product)(acc, u, K(load_last)(s->x.x + j * T_SIZE, n), st, layer);
 }
 
 INLINE K(sum_pair) K(add_some_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j,
@@ -83,29 +83,44 @@ INLINE K(sum_pair) K(add_some_gradient)(K(sum_pair) acc, const K(gradient) * s, 
   return K(add_gradient)(acc, s, x, j, left < LANES ? (int)left : LANES, st, w);
 }
 
-/* sum(u*x), or sum(u*h) and sum(u), over the whole segment. */
-INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
+/* sum(u*x), or sum(u*h) and sum(u), over the elements from..to-1, which are at most a portion. */
+INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source) * x, int64_t from, int64_t to,
+                                           K(statistic_vectors) st, K(sweep) w) {
   VEC zero = V(set)(0);
-  K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
-  K(source) x = s->x;
-  if (w.common) x.x_is_f32 = false;
-  int64_t width = s->width, j = w.common && !w.scaled && width >= 2 * K(QUAD) ? K(to_line)(x.x, width) : 0;
-  if (j > 0) d = K(add_lead_gradient)(d, s, j, st, w.layer);
-  for (; j + K(QUAD) <= width; j += K(QUAD)) {
-    a = K(add_gradient)(a, s, &x, j, LANES, st, w);
-    b = K(add_gradient)(b, s, &x, j + LANES, LANES, st, w);
-    c = K(add_gradient)(c, s, &x, j + 2 * LANES, LANES, st, w);
-    d = K(add_gradient)(d, s, &x, j + 3 * LANES, LANES, st, w);
+  int64_t lead = w.common && !w.scaled && to - from >= 2 * K(QUAD) ? K(to_line)(x->x + from * T_SIZE, to - from) : 0;
+  int64_t j = from + lead;
+  if (lead > 0) d = K(add_lead_gradient)(d, s, from, lead, st, w.layer);
+  for (; j + K(QUAD) <= to; j += K(QUAD)) {
+    a = K(add_gradient)(a, s, x, j, LANES, st, w);
+    b = K(add_gradient)(b, s, x, j + LANES, LANES, st, w);
+    c = K(add_gradient)(c, s, x, j + 2 * LANES, LANES, st, w);
+    d = K(add_gradient)(d, s, x, j + 3 * LANES, LANES, st, w);
   }
-  int64_t left = width - j;
-  if (left > 0) a = K(add_some_gradient)(a, s, &x, j, left, st, w);
-  if (left > LANES) b = K(add_some_gradient)(b, s, &x, j + LANES, left - LANES, st, w);
-  if (left > 2 * LANES) c = K(add_some_gradient)(c, s, &x, j + 2 * LANES, left - 2 * LANES, st, w);
-  if (left > 3 * LANES) d = K(add_some_gradient)(d, s, &x, j + 3 * LANES, left - 3 * LANES, st, w);
+  int64_t left = to - j;
+  if (left > 0) a = K(add_some_gradient)(a, s, x, j, left, st, w);
+  if (left > LANES) b = K(add_some_gradient)(b, s, x, j + LANES, left - LANES, st, w);
+  if (left > 2 * LANES) c = K(add_some_gradient)(c, s, x, j + 2 * LANES, left - 2 * LANES, st, w);
+  if (left > 3 * LANES) d = K(add_some_gradient)(d, s, x, j + 3 * LANES, left - 3 * LANES, st, w);
   K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
   if (w.layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
   return sums;
+}
+
+/* The same over the whole segment. */
+INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
+  K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
+  K(source) x = s->x;
+  if (w.common) x.x_is_f32 = false;
+  double ux = 0, u = 0;
+  for (int64_t from = 0;; from += K(PORTION)) {
+    bool last = s->width - from <= K(PORTION);
+    K(row_sums) sums = K(sum_gradient_portion)(s, &x, from, last ? s->width : from + K(PORTION), st, w);
+    if (last && from == 0) return sums;
+    ux += (double)sums.ux;
+    u += (double)sums.u;
+    if (last) return (K(row_sums)){(REAL)ux, (REAL)u};
+  }
 }
 
 NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {

@@ -54,7 +54,7 @@ NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int
     K(row_loop)(y, x, weight, V(set)(r), width, true, false);
 }
 
-/* The sum of squares of whole quads: without the room on the stack that the rest of a row takes. */
+/* The sum of squares of whole quads, at most a portion: without the room on the stack that the rest of a row takes. */
 INLINE REAL K(row_squares)(const char *x, int64_t k) {
   K(source) s = K(x_source)(x);
   VEC zero = V(set)(0);
@@ -67,7 +67,7 @@ INLINE REAL K(row_squares)(const char *x, int64_t k) {
 /* False, and nothing written: the sum of squares is out of range. */
 KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
                        bool weight_is_f32) {
-  REAL sum = k % K(QUAD) == 0 ? K(row_squares)(x, k) : K(squares_x)(x, k);
+  REAL sum = k % K(QUAD) == 0 && k <= K(PORTION) ? K(row_squares)(x, k) : K(squares_x)(x, k);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)k + (REAL)eps);
   if (width % K(QUAD) == 0 && weight && (T == RMS_F32 || !weight_is_f32)) {

@@ -30,7 +30,7 @@ INLINE VEC K(fold_squares)(const char *x, int64_t k) {
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) s = K(x_source)(x);
   int64_t j = K(to_line)(x, k);
-  if (j > 0) acc.d = K(add_lead)(acc.d, &s, j, zero, squares);
+  if (j > 0) acc.d = K(add_lead)(acc.d, x, j, zero, squares);
   for (; j + K(QUAD) <= k; j += K(QUAD))
     acc = K(add_quad)(acc, &s, j, K(QUAD), zero, squares);
   if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, squares);
@@ -279,7 +279,7 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, REAL zero
     const REAL sum = batch->sum[b];
     if (K(squares_in_range)(sum)) continue;
     K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    K(moment) m = {sum, 0, 0};
+    K(moment) m = {sum, 0, 0, 0};
     if (sum != sum) {
       batch->r[b] = (REAL)NAN;
     } else if (sum == 0 && (are_zeros || K(is_zero)(&s, lay->k))) {
@@ -375,7 +375,7 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
   REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
   bool stretch = K(is_stretch)(lay, x_step, y_step) && gain_step == 0 && even && last - first >= K(BATCH);
   if (stretch) gain = K(repeat_gain)(repeated, gain, lay->width);
-  const K(moment) zeros = {0, 0, 0};
+  const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r; /* of a row of zeros */
   K(batch) batches[2], *before = NULL;
   rms_cursor at = rms_cursor_at(lay, first);

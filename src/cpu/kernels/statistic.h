@@ -3,10 +3,14 @@
  * A segment as it is read, and its statistic (sum of squares, mean, r), with the range guard.
  *
  * Every sum over a segment follows one rule: element i goes to lane i mod 4*LANES in increasing order, lanes are
- * combined by V(sum4), missing elements of the last quad count as zeros. The rule is the specification that all
- * instruction sets share; see docs/numerics.md. */
+ * combined by V(sum4), missing elements of the last quad count as zeros. Segments that are longer than a portion are
+ * summed portion by portion, and those sums are added in f64. The rule is the specification that all instruction sets
+ * share; see docs/numerics.md. */
 
-enum { K(QUAD) = 4 * LANES }; /* elements of four vectors, which the loops take at a time */
+enum {
+  K(QUAD) = 4 * LANES, /* elements of four vectors, which the loops take at a time */
+  K(PORTION) = 16384   /* elements whose sum is formed in the lanes                */
+};
 
 /* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
  * brings rows whose squares leave the range of REAL back into it. */
@@ -73,16 +77,16 @@ INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_
   return acc;
 }
 
-/* How many elements of x stand before the first whole line, if the loads of a sum are to be whole lines: those that
- * straddle two take longer. They go to the last lanes of the last vector, as if the segment began that many lanes
- * before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums gain
- * nothing. */
-INLINE int64_t K(lead)(const K(source) * s, int64_t k, K(summand) what) {
-  return what.residual || what.scaled || k <= 2 * K(QUAD) ? 0 : K(to_line)(s->x, k);
+/* How many of the n elements from x on stand before the first whole line, if the loads of a sum are to be whole lines:
+ * those that straddle two take longer. They go to the last lanes of the last vector, as if the segment began that many
+ * lanes before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums
+ * gain nothing. */
+INLINE int64_t K(lead)(const char *x, int64_t n, K(summand) what) {
+  return what.residual || what.scaled || n <= 2 * K(QUAD) ? 0 : K(to_line)(x, n);
 }
 
-INLINE VEC K(add_lead)(VEC acc, const K(source) * s, int64_t n, VEC mean, K(summand) what) {
-  VEC v = K(load_last)(s->x, n);
+INLINE VEC K(add_lead)(VEC acc, const char *x, int64_t n, VEC mean, K(summand) what) {
+  VEC v = K(load_last)(x, n);
   if (what.centred) v = V(join)(V(set)(0), V(sub)(v, mean), LANES - (int)n);
   what.centred = false;
   return K(add_term)(acc, v, mean, LANES, what);
@@ -92,17 +96,30 @@ INLINE REAL K(sum_lanes)(K(lanes) acc) {
   return V(sum4)(acc.a, acc.b, acc.c, acc.d, EO);
 }
 
+/* The sum over the elements from..to-1, which are at most a portion. */
+INLINE REAL K(sum_portion)(const K(source) * s, int64_t from, int64_t to, VEC mean, K(summand) what) {
+  VEC zero = V(set)(0);
+  K(lanes) acc = {zero, zero, zero, zero};
+  const char *x = s->x + from * T_SIZE; /* of no use where x is not in T: there is no lead then */
+  int64_t lead = K(lead)(x, to - from, what), j = from + lead;
+  if (lead > 0) acc.d = K(add_lead)(acc.d, x, lead, mean, what);
+  for (; j + K(QUAD) <= to; j += K(QUAD))
+    acc = K(add_quad)(acc, s, j, K(QUAD), mean, what);
+  if (j < to) acc = K(add_tail)(acc, s, j, to - j, mean, what);
+  return K(sum_lanes)(acc);
+}
+
 /* The sum over the first k elements. */
 INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) what) {
-  VEC zero = V(set)(0), m = V(set)(mean);
-  K(lanes) acc = {zero, zero, zero, zero};
+  VEC m = V(set)(mean);
   K(source) at = *s;
-  int64_t j = K(lead)(&at, k, what);
-  if (j > 0) acc.d = K(add_lead)(acc.d, &at, j, m, what);
-  for (; j + K(QUAD) <= k; j += K(QUAD))
-    acc = K(add_quad)(acc, &at, j, K(QUAD), m, what);
-  if (j < k) acc = K(add_tail)(acc, &at, j, k - j, m, what);
-  return K(sum_lanes)(acc);
+  double total = 0;
+  for (int64_t from = 0;; from += K(PORTION)) {
+    bool last = k - from <= K(PORTION);
+    REAL sum = K(sum_portion)(&at, from, last ? k : from + K(PORTION), m, what);
+    if (last) return from == 0 ? sum : (REAL)(total + (double)sum);
+    total += (double)sum;
+  }
 }
 
 /* Each loop that decides the speed is a function of its own: registers are allocated for it alone. */
@@ -166,25 +183,31 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   K(lanes) acc = {zero, zero, zero, zero};
   K(source) packed = *s;
   char x[256], r[256];
+  double total = 0;
   packed.x = x;
   packed.residual = r;
   for (int64_t i = 0; i < k; i += K(QUAD)) {
+    if (i > 0 && i % K(PORTION) == 0) {
+      total += (double)K(sum_lanes)(acc);
+      acc.a = acc.b = acc.c = acc.d = zero;
+    }
     int64_t count = K(pack)(s, x, r, indices + i, k - i);
     acc = K(add_quad)(acc, &packed, 0, count, zero,
                       (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
   }
-  return K(sum_lanes)(acc);
+  return k <= K(PORTION) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
 
-/* What a statistic rests on, before eps: the sum of squares (LayerNorm: about the mean) over the k elements of the
- * segment times 2^e. */
+/* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
+ * the mean) over the k elements of the segment times 2^(e + more). more is not 0 only where eps stands outside the root
+ * and keeps e so small that the squares would vanish. */
 typedef struct {
   REAL sum, mean;
-  int e;
+  int e, more;
 } K(moment);
 
 NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
   } else if (lay->kind == RMS_KIND_RMS && !s->residual) {
@@ -197,7 +220,7 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
 }
 
 INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   bool x_alone = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
   if (lay->indices || (!x_alone && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
   if (layer) {
@@ -214,25 +237,33 @@ static int K(exponent)(REAL a) {
   return rms_exponent((double)a) - 1;
 }
 
+/* eps in the arithmetic type. A subnormal one loses digits here and not again when a segment is scaled. */
+INLINE REAL K(eps)(const rms_layout *lay) {
+  return (REAL)lay->eps;
+}
+
 /* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
 static int K(eps_limit)(const rms_layout *lay) {
-  if (lay->eps == 0) return 4096;
-  int e = rms_exponent(lay->eps);
+  if (K(eps)(lay) == 0) return 4096;
+  int e = rms_exponent((double)K(eps)(lay));
   e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
   return e > 0 ? e : 0;
 }
 
-/* The exponent for a segment whose mean square and mean, times 4^e and 2^e, are these: it brings the mean square, or
- * where that vanished the mean, to the order of one; 0 where both vanished. It depends on the statistic alone, so that
+/* The exponents for a segment whose mean square and mean, times 4^e and 2^e, are these: they bring the mean square, or
+ * where that vanished the mean, to the order of one; 0 where both vanished. They depend on the statistic alone, so that
  * a row whose statistic was taken elsewhere is scaled alike. */
-static int K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
-  if (mean_square == 0 && (mean == 0 || lay->eps == 0)) return 0;
+static K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
+  K(moment) m = {0, 0, 0, 0};
+  if (mean_square == 0 && (mean == 0 || K(eps)(lay) == 0)) return m;
   int exponent = rms_exponent(mean_square > 0 ? mean_square : mean), limit = K(eps_limit)(lay);
   if (mean_square > 0)
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
     e -= exponent;
-  return e < limit ? e : limit;
+  m.e = e < limit ? e : limit;
+  if (e > limit && lay->eps_place == RMS_EPS_OUTSIDE) m.more = e - limit;
+  return m;
 }
 
 static void K(set_scale)(K(source) * s, int e) {
@@ -320,16 +351,18 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   REAL most = K(largest)(s, lay->indices, lay->k);
   if (!(most <= REAL_MAX) || most == 0) return unscaled;
   int e = -K(exponent)(most), limit = K(eps_limit)(lay);
-  if (e > limit) e = limit;
+  if (e > limit && lay->eps_place == RMS_EPS_INSIDE)
+    e = limit; /* beside eps outside the root the squares still count */
   K(set_scale)(s, e);
   K(moment) m = K(measure_any)(lay, s);
   /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
-  bool vanished = m.sum == 0 && m.mean == 0 && lay->eps > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
-  m.e = vanished ? limit : K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
-  m.sum = (REAL)rms_ldexp((double)m.sum, 2 * (m.e - e));
-  m.mean = (REAL)rms_ldexp((double)m.mean, m.e - e);
-  K(set_scale)(s, m.e);
-  return m;
+  bool vanished = m.sum == 0 && m.mean == 0 && K(eps)(lay) > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
+  K(moment) to = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
+  if (vanished) to.e = limit;
+  to.sum = (REAL)rms_ldexp((double)m.sum, 2 * (to.e + to.more - e));
+  to.mean = (REAL)rms_ldexp((double)m.mean, to.e - e);
+  K(set_scale)(s, to.e);
+  return to;
 }
 
 INLINE bool K(squares_in_range)(REAL sum) {
@@ -347,7 +380,7 @@ NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m) 
 
 /* s->up1 and up2 are set if the moment's e is not 0. */
 INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
-  K(moment) m = {0, 0, 0};
+  K(moment) m = {0, 0, 0, 0};
   if (lay->k == 0) return m;
   m = K(measure)(lay, s);
   return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
@@ -360,14 +393,15 @@ typedef struct {
 } K(statistic);
 
 INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
-  REAL ms = m.sum / k, eps = (REAL)lay->eps, root;
+  REAL ms = m.sum / k, eps = K(eps)(lay), root;
   K(statistic) st = {0, m.mean, 0, k, m.e};
   if (lay->eps_place == RMS_EPS_INSIDE) {
-    if (m.e) eps = (REAL)rms_ldexp(lay->eps, 2 * m.e);
+    if (m.e) eps = (REAL)rms_ldexp((double)eps, 2 * m.e);
     root = SQRT(ms + eps);
   } else {
-    if (m.e) eps = (REAL)rms_ldexp(lay->eps, m.e);
+    if (m.e) eps = (REAL)rms_ldexp((double)eps, m.e);
     st.rms = SQRT(ms);
+    if (m.more) st.rms = (REAL)rms_ldexp((double)st.rms, -m.more);
     root = st.rms + eps;
   }
   st.r = root == 0 ? 0 : 1 / root;
@@ -377,16 +411,16 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
 /* ---- the public form of a statistic, for rows that are sharded ---- */
 
 static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
-  rms_stat out = {(double)lay->k, rms_ldexp((double)m.mean, -m.e), rms_ldexp((double)m.sum, -2 * m.e)};
+  rms_stat out = {(double)lay->k, rms_ldexp((double)m.mean, -m.e), rms_ldexp((double)m.sum, -2 * (m.e + m.more))};
   return out;
 }
 
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
-  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0};
+  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0, 0};
   if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
-    m.e = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
-    m.sum = (REAL)rms_ldexp(in->m2, 2 * m.e);
+    m = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
+    m.sum = (REAL)rms_ldexp(in->m2, 2 * (m.e + m.more));
     m.mean = (REAL)rms_ldexp(in->mean, m.e);
     K(set_scale)(s, m.e);
   }
