@@ -30,6 +30,12 @@ static void *or_end(void *block, size_t count, size_t size) {
   exit(2);
 }
 
+void *lab_aligned(size_t bytes) {
+  const size_t line = 64;
+  size_t whole = bytes > SIZE_MAX - line ? 0 : (bytes + line - 1) / line * line;
+  return or_end(whole >= bytes ? aligned_alloc(line, whole > 0 ? whole : line) : NULL, bytes, 1);
+}
+
 void *lab_alloc(size_t count, size_t size) {
   if (count == 0) count = 1;
   return or_end(calloc(count, size), count, size);

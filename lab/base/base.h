@@ -20,6 +20,8 @@ int lab_fail(lab_error *error, const char *format, ...) __attribute__((format(pr
 /* Zeroed memory for count elements. Out of memory ends the program with one line and exit code 2: no loader asks for
  * more than its file justifies, so there is nothing sensible left to do. Free with free(). */
 void *lab_alloc(size_t count, size_t size);
+/* The same in bytes, not zeroed, aligned to a cache line. */
+void *lab_aligned(size_t bytes);
 
 /* The same block, grown to hold at least `needed` elements of `size` bytes; doubles *capacity. */
 void *lab_grow(void *block, int64_t *capacity, int64_t needed, size_t size);

@@ -292,8 +292,22 @@ static int time_steps(lab_context *x, lab_family family, lab_error *error) {
   return result;
 }
 
+/* Reads the checkpoints of all seeds once, so that a damaged one is found before the first step of any. */
+static int check_checkpoints(lab_context *x, lab_error *error) {
+  const lab_options *o = x->options;
+  int result = 0;
+  for (int i = 0; result == 0 && i < o->family_count; i++)
+    for (int64_t run = 0; result == 0 && run < settings_runs(o); run++) {
+      family_run s = start_run(x, o->families[i], error);
+      result = make_trainers(&s, settings_seed(o) + (uint64_t)run);
+      free_run(&s);
+    }
+  return result;
+}
+
 int experiment_run(lab_context *x, lab_error *error) {
   const lab_options *o = x->options;
+  if (o->resume && check_checkpoints(x, error) < 0) return -1;
   for (int i = 0; i < o->family_count; i++) {
     lab_family family = o->families[i];
     int result = 0;

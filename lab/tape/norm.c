@@ -36,7 +36,7 @@ typedef struct norm_op {
 void norm_must(rms_status status) {
   if (status == RMS_OK) return;
   fprintf(stderr, "rmsnorm lab: %s\n", rms_status_string(status));
-  exit(1);
+  exit(2);
 }
 
 static int64_t *spread_indices(tape *t, int64_t cols, int64_t count) {

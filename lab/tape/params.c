@@ -28,11 +28,7 @@ int64_t params_uniform(params *p, const char *name, int64_t rows, int64_t cols, 
 
 static real *zeros(int64_t count) {
   size_t bytes = (size_t)count * sizeof(real);
-  real *block = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (block == NULL) {
-    fprintf(stderr, "rmsnorm lab: out of memory for %lld parameters\n", (long long)count);
-    exit(1);
-  }
+  real *block = lab_aligned(bytes);
   memset(block, 0, bytes);
   return block;
 }

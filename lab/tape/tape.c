@@ -20,15 +20,6 @@ typedef struct tape_entry {
   void *op;
 } tape_entry;
 
-static void *aligned_block(size_t bytes) {
-  void *block = aligned_alloc(ALIGNMENT, bytes);
-  if (block == NULL) {
-    fprintf(stderr, "rmsnorm lab: out of memory (%zu bytes)\n", bytes);
-    exit(1);
-  }
-  return block;
-}
-
 static size_t round_up(size_t bytes) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
@@ -81,8 +72,8 @@ static tape_chunk *chunk_with_room(tape_chunk **list, size_t bytes, int twins) {
   while (size < bytes)
     size *= 2;
   tape_chunk *chunk = lab_alloc(1, sizeof *chunk);
-  chunk->v = aligned_block(size);
-  chunk->g = twins ? aligned_block(size) : NULL;
+  chunk->v = lab_aligned(size);
+  chunk->g = twins ? lab_aligned(size) : NULL;
   chunk->size = size;
   *end = chunk;
   return chunk;
@@ -111,7 +102,7 @@ void *tape_scratch(tape *t, size_t bytes) {
   if (bytes > t->scratch_bytes) {
     free(t->scratch);
     t->scratch_bytes = round_up(bytes + bytes / 2);
-    t->scratch = aligned_block(t->scratch_bytes);
+    t->scratch = lab_aligned(t->scratch_bytes);
   }
   return t->scratch;
 }

@@ -235,6 +235,29 @@ for damaged in "$folder/cut" "$folder/line" /dev/null; do
   echo "$refused_checkpoint" | grep -q "seed1.safetensors: " || fail "a damaged checkpoint: '$refused_checkpoint'"
   rm -rf "$folder/damaged"
 done
+# That of a later seed is found before the first step.
+# shellcheck disable=SC2086
+{
+  rm -rf "$folder/some"
+  "$command" lab $few --steps 4 --runs 2 --checkpoints "$folder/some" --out "$folder/both" >/dev/null 2>&1 || fail "two seeds: exit code $?"
+  cp "$folder/cut" "$folder/some/transformer-rms-library-seed2.safetensors"
+  rm "$folder/some/transformer-rms-library-seed1.safetensors"
+  refused_checkpoint=$("$command" lab $few --steps 4 --runs 2 --checkpoints "$folder/some" --resume --out "$folder/damaged" 2>&1 >/dev/null)
+  [ $? -eq 2 ] || fail "a damaged checkpoint of the second seed is accepted"
+  echo "$refused_checkpoint" | grep -q "seed2.safetensors: " || fail "the second seed's damaged checkpoint: '$refused_checkpoint'"
+  [ ! -e "$folder/some/transformer-rms-library-seed1.safetensors" ] ||
+    fail "the first seed was trained although the second's checkpoint is damaged"
+}
+
+# ---- too little memory: exit code 2 and one line; sanitizers need more room than a limit leaves ----
+if ! ldd "$command" | grep -q "lib[atl]*san"; then
+  # shellcheck disable=SC2086,SC3045
+  (ulimit -v 1500000 && exec "$command" lab $lm --width 4096 --hidden 16384 --steps 1 --runs 1 --out "$folder/large") \
+    >"$folder/stdout" 2>"$folder/stderr"
+  code=$?
+  [ $code -eq 2 ] || fail "too little memory: exit code $code"
+  grep -q "out of memory" "$folder/stderr" || fail "too little memory: $(cat "$folder/stderr")"
+fi
 # shellcheck disable=SC2086
 "$command" lab $rnnsearch --steps 2 --norms prms --runs 1 --subset spread --p 0.5 --out "$folder/spread" >/dev/null 2>&1 ||
   fail "--subset spread: exit code $?"
