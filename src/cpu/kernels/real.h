@@ -76,5 +76,5 @@
 /* Whether the lanes of all vectors are in the order of the elements, so that a vector can start at any element. */
 #define IN_ORDER (!EO || V(lane)(1, EO) == 1)
 
-#define INLINE   static inline __attribute__((always_inline))
+#define INLINE   static inline VEC_INLINE
 #define NOINLINE static __attribute__((noinline))

@@ -26,6 +26,7 @@ typedef struct {
 #else
 #define VEC_REGISTERS 8
 #endif
+#define VEC_INLINE __attribute__((always_inline)) /* of the kernels */
 
 static inline __attribute__((always_inline)) void vec_in_order(void) {
   __asm__ volatile("" ::: "memory");

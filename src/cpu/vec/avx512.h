@@ -13,7 +13,8 @@
 typedef __m512 vf;
 typedef __m512d vd;
 
-#define VEC_REGISTERS 32 /* vectors that fit in the registers */
+#define VEC_REGISTERS 32                             /* vectors that fit in the registers */
+#define VEC_INLINE    __attribute__((always_inline)) /* of the kernels */
 
 static inline int vf_lane(int element, int eo) {
   (void)eo;

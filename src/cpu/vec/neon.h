@@ -17,7 +17,8 @@ typedef struct {
   float64x2_t q0, q1, q2, q3;
 } vd;
 
-#define VEC_REGISTERS 8 /* vectors that fit in the registers */
+#define VEC_REGISTERS 8                              /* vectors that fit in the registers */
+#define VEC_INLINE    __attribute__((always_inline)) /* of the kernels */
 
 static inline int vf_lane(int element, int eo) {
   (void)eo;

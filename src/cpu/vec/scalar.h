@@ -25,6 +25,7 @@ typedef struct {
 } vd;
 
 #define VEC_REGISTERS 8 /* vectors that fit in the registers */
+#define VEC_INLINE      /* of the kernels: operations are calls here, so that the compiler may choose */
 
 static inline int vf_lane(int element, int eo) {
   (void)eo;
