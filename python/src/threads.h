@@ -15,8 +15,8 @@ extern "C" {
  * started. */
 rms_status pn_pool_executor(int threads, rms_executor *executor);
 
-/* The OpenMP runtime that torch has loaded: the package links to none of its own. Returns whether the library at this path
- * is one. */
+/* The OpenMP runtime that torch has loaded: the package links to none of its own. Returns whether the library at this
+ * path is one. */
 int pn_openmp_use(const char *path);
 int pn_openmp_known(void);
 

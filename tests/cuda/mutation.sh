@@ -20,15 +20,8 @@ object_of() {
   fi
 }
 
-# replace FILE OLD NEW: exactly one occurrence
-replace() {
-  OLD=$2 NEW=$3 awk '
-    BEGIN { RS = "\001"; old = ENVIRON["OLD"]; new = ENVIRON["NEW"] }
-    { at = index($0, old)
-      if (!at || index(substr($0, at + length(old)), old)) exit 3
-      printf "%s%s%s", substr($0, 1, at - 1), new, substr($0, at + length(old)) }' "$1" > "$1.mutated" || return 1
-  mv "$1.mutated" "$1"
-}
+# shellcheck source=tests/plant.sh
+. "$source/tests/plant.sh" # replace
 
 # plant NUMBER FILE UNIT OLD NEW: the program with the error in it
 plant() {

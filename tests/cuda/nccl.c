@@ -238,6 +238,12 @@ static int too_far(const rms_spec *spec) {
   return count;
 }
 
+/* The rows of `split` over the ranks of split k, all with right arguments. */
+static job job_of(const rms_spec *spec, int mode, int k) {
+  return (job){
+      .spec = spec, .mode = (rms_nccl_mode)mode, .starts = splits[k], .ranks = split_ranks[k], .bad = -1, .r = &split};
+}
+
 static void test_exact(void) {
   for (int k = 0; k < 4; k++)
     for (int mode = RMS_NCCL_REDUCE; mode <= RMS_NCCL_FOLD; mode++)
@@ -248,12 +254,7 @@ static void test_exact(void) {
         fill(&whole, 7 + (unsigned)partial, 1);
         split = whole;
         run_whole(&spec, &whole, where);
-        job j = {.spec = &spec,
-                 .mode = (rms_nccl_mode)mode,
-                 .starts = splits[k],
-                 .ranks = split_ranks[k],
-                 .bad = -1,
-                 .r = &split};
+        job j = job_of(&spec, mode, k);
         run_ranks(&j);
         for (int i = 0; i < j.ranks; i++)
           expect(j.forward[i] == RMS_OK && j.backward[i] == RMS_OK, "a rank fails", where);
@@ -276,12 +277,7 @@ static void test_layer(void) {
       fill(&whole, 11, 0);
       split = whole;
       run_whole(&spec, &whole, where);
-      job j = {.spec = &spec,
-               .mode = (rms_nccl_mode)mode,
-               .starts = splits[k],
-               .ranks = split_ranks[k],
-               .bad = -1,
-               .r = &split};
+      job j = job_of(&spec, mode, k);
       run_ranks(&j);
       for (int i = 0; i < ELEMENTS; i++) {
         const double y = fabs((double)whole.y[i] - (double)split.y[i]),
