@@ -308,7 +308,7 @@ static size_t canary_after(const t_guard *guard, const unsigned char *end) {
 }
 
 void *t_guard_place(t_guard *guard, size_t bytes, t_flush flush, size_t offset) {
-  if (flush == T_FLUSH_END) offset += slack();
+  offset += slack();
   if (bytes + offset > guard->room_bytes) {
     fprintf(stderr, "%s: %zu bytes do not fit into guarded memory of %zu\n", program, bytes, guard->room_bytes);
     exit(1);

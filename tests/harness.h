@@ -11,8 +11,8 @@
  * well, 1 a check failed, 2 bad usage, 77 every case was skipped. A case that checks nothing is a failure.
  * Environment: RMSNORM_SEED (a number; default 1), RMSNORM_REQUIRE_ISA (comma-separated names that must be usable: the
  * program fails, instead of leaving them out, if one is not), RMSNORM_EFFORT (percent of the repetitions),
- * RMSNORM_GUARD_SLACK (bytes left free before the page behind a buffer: some emulators read whole vectors where the
- * instruction reads a masked part). */
+ * RMSNORM_GUARD_SLACK (bytes left free between a buffer and the page beside it: some emulators read whole vectors where
+ * the instruction reads a masked part). */
 #ifndef RMSNORM_TESTS_HARNESS_H
 #define RMSNORM_TESTS_HARNESS_H
 

@@ -35,9 +35,6 @@ configure_and_build() {
   cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 }
 
-# The targets of the examples that need nothing but the library.
-examples() { for file in "$source"/examples/*.c; do basename "$file" .c; done | sed -e /openmp/d -e 's/^/example_/'; }
-
 # First which instruction sets run and which are compiled only.
 run_tests() {
   ctest --test-dir "$own" -V -R '^unit_active$' | grep -E 'instruction sets:|active:'
@@ -98,13 +95,13 @@ aarch64)
   ;;
 musl)
   need musl-gcc
-  configure_and_build "rmsnorm_shared golden_digests unit_active unit_arguments threads $(examples)" -DRMSNORM_OPTIMIZE=OFF \
+  configure_and_build "rmsnorm_shared golden_digests unit_active unit_arguments threads examples" -DRMSNORM_OPTIMIZE=OFF \
     -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_C_FLAGS_RELEASE="-O1 $less_inlining"
   run_tests -R '^(golden_digests|unit_arguments|threads|examples\..*)$'
   ;;
 mingw64)
   need x86_64-w64-mingw32-gcc
-  configure_and_build "rmsnorm_shared golden_digests unit_active $(examples)" \
+  configure_and_build "rmsnorm_shared golden_digests unit_active examples" \
     --toolchain "$source/cmake/toolchains/mingw64.cmake" -DRMSNORM_OPTIMIZE=OFF -DCMAKE_C_FLAGS_RELEASE="-O2 $less_inlining"
   if x86_64-w64-mingw32-objdump -d "$own/librmsnorm.a" | grep -E 'vmov(aps|apd|dqa)[0-9]* .*%r[sb]p.*%[yz]mm|vmov(aps|apd|dqa)[0-9]* .*%[yz]mm.*%r[sb]p'; then
     echo "aligned moves of vectors on a stack that is not aligned" >&2

@@ -115,7 +115,7 @@ static int read_shape(draft *d, char *text) {
   int64_t sizes[3];
   int count = 0;
   char whole[65];
-  snprintf(whole, sizeof whole, "%s", text);
+  snprintf(whole, sizeof whole, "%.64s", text);
   for (char *next = text; text; text = next, count++) {
     next = strchr(text, 'x');
     if (next) *next++ = '\0';
