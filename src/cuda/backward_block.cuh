@@ -98,6 +98,15 @@ __device__ __noinline__ void scaled_rows(const BackwardJob &p, int phase, int pa
 
 /* ---- rows in range ---- */
 
+/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once; and
+ * addresses that are the same for all it works out on the uniform data path, whose every step takes several times as
+ * long as that of a thread. With this it does not know that they are. */
+__device__ __forceinline__ unsigned always_zero() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread >= blockDim.x ? 1 : 0;
+}
+
 /* A row of a team, in registers: h, u and dy between the two passes over it, or x and dy, packed, to make room. */
 template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowInRegisters {
   using Block = BackwardBlock<T, LAYER, DBIAS, CLUSTER, FORM>;
@@ -105,9 +114,6 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   static constexpr int NV = Block::NV, V = Block::V, SUMS = Block::SUMS;
   static constexpr bool options = Block::options;
   static constexpr bool h_again = FORM != Form::COMMON, u_again = h_again || DBIAS; /* computed twice */
-  /* Where dx goes is worked out before the wait for the row, where there are registers for it: what comes after the
-   * sums is what every row waits for. */
-  static constexpr bool aims_early = FORM != Form::SHIFTED && (CLUSTER || FORM != Form::COMMON || !DBIAS);
   const BackwardJob &p;
   const Block &block;
   typename Block::Sums &sums;
@@ -119,6 +125,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   __device__ __forceinline__ unsigned mask(int i) const {
     return counted_mask<T, FORM>(p, block.first + i * block.team);
   }
+  __device__ __forceinline__ bool counts_all() const { return p.whole; }
   __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { unpack(x[i], f); }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
     float v[SUMS * NV];
@@ -155,23 +162,40 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
         block.take_shifted(p, added[i], stage + block.stream * 32, i, row_at<true>(p.added, at), p.added_end);
     }
   }
-  /* Whether a vector adds more than exact zeros to the sums. Most vectors show it with their first elements. */
-  __device__ __forceinline__ bool counts(int i, float mean) const {
-    if (__builtin_expect(begins_with_more(x[i]) && begins_with_more(dy[i]), 1)) return true;
-    if (is_zero(dy[i])) return false;
-    if (!is_zero(x[i]) || (LAYER && mean != 0)) return true;
-    float again[V];
-    unpack(dy[i], again);
-    weigh<T, FORM>(p, again, gain + i * block.team, block.cells);
-    return !u_in_range(again);
+  /* Where dx goes is worked out while the sums are on their way, where there are registers for it. */
+  static constexpr bool aims_early = FORM != Form::SHIFTED && !(RMS_CUDA_TRIAL & 4);
+  static constexpr bool asks_late = CLUSTER || (FORM == Form::COMMON    ? !DBIAS
+                                                : FORM == Form::ROUNDED ? !std::is_same_v<T, __half>
+                                                                        : FORM != Form::SHIFTED);
+  /* What a vector adds to the sum of u*h, which is zero. */
+  __device__ __forceinline__ float zero_of(int i, float mean) const {
+    if (is_zero(dy[i])) return exact_zero;
+    if (!is_zero(x[i]) || (LAYER && mean != 0)) return 0.0f;
+    /* u once more, from what the compiler does not know to be the same: it would keep all of it in registers until
+     * here, for every row */
+    Packed<T, V> same = dy[i];
+#pragma unroll
+    for (int j = 0; j < Packed<T, V>::words; j++)
+      same.w[j] ^= always_zero();
+    float again[V], g[V];
+    unpack(same, again);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      g[j] = reinterpret_cast<const volatile float *>(gain + i * block.team + j / 4 * block.cells)[j % 4];
+      again[j] *= g[j];
+    }
+    if (rounds_before<FORM>(p)) round_to<T>(again);
+    return u_in_range(again) ? exact_zero : 0.0f;
   }
-  /* h and u, and the sums of u*h and u. Returns whether any vector adds more than exact zeros to them. */
-  __device__ __forceinline__ bool sum_up(float r, float mean, float (&v)[SUMS * NV]) {
-    bool more = false;
+  /* h and u, and the sums of u*h and u. A thread that adds nothing but exact zeros to the former adds -0 (sum.cuh).
+   * Only threads whose sums are all zero have to look at their vectors: a sum that is not zero keeps that of the row
+   * from being -0. They do so when all loads are under way, where there are registers for it: a branch between the
+   * loads would have each of them waited for. */
+  __device__ __forceinline__ void sum_up(float r, float mean, float (&v)[SUMS * NV]) {
+    bool zeros = true;
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
-      if (!more) more = counts(i, mean);
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
@@ -186,12 +210,18 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
         if (LAYER) b += u[i][j];
       }
       v[i] = a;
+      zeros = zeros && a == 0;
+      if (!asks_late && __builtin_expect(zeros, 0)) v[i] = zero_of(i, mean);
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
     }
     if (h_again) keep_packed(x);
     if (FORM == Form::ROUNDED) keep_packed(rounded);
     keep_packed(dy);
-    return more;
+    if (asks_late && __builtin_expect(zeros, 0)) {
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        v[i] = zero_of(i, mean);
+    }
   }
   /* dx, and what the row adds to the column sums. */
   __device__ __forceinline__ void finish(const RowTargets &to, float r, float mean, float c1, float c2,
@@ -222,15 +252,6 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   }
 };
 
-/* What all threads of a warp load alike the compiler keeps in a uniform register, and waits for it at once; and
- * addresses that are the same for all it works out on the uniform data path, whose every step takes several times as
- * long as that of a thread. With this it does not know that they are. */
-__device__ __forceinline__ unsigned always_zero() {
-  unsigned thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread >= blockDim.x ? 1 : 0;
-}
-
 /* The saved statistic of a row. */
 template <bool LAYER, Form FORM> struct Saved {
   float r, mean;
@@ -260,7 +281,6 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
   const Block block(p);
   const int stages = block.stages, stage_bytes = block.stage_bytes;
   const int rounds = rounds_from(p, block.mine, block.stride);
-  const int most_rounds = rounds_from(p, block.share * block.teams, block.stride); /* of the block's first team */
   typename Block::Sums sums = block.sums(p, shared, 0, 0);
   block.start(p, shared);
   if (CLUSTER) cluster_arrive();
@@ -290,11 +310,9 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
   int stage = 0, turn = 0;
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
-    Statistic<float> st = {0, next.mean, 0, next.r, 1};
+    Statistic<float> st = {0, next.mean, 0, next.r, 1, 0};
     if (saved && round + 1 < rounds) next.load(p, number + block.stride, block.slice);
-    RowTargets to;
     auto place = [&] { return place_in_slice<FORM>(p, number, block.slice); };
-    if (Row::aims_early) to = targets_of<FORM>(p, place());
     block.wait(shared, stage, turn);
     Row row = {p, block, sums, block.gain(shared)};
     const char *from = block.ring(shared) + stage * stage_bytes;
@@ -304,12 +322,18 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
       row.take(from);
     if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
     float v[SUMS * NV];
-    bool counts = row.sum_up(st.r, st.mean, v);
-    counts = sums.template publish<Add>(v, counts);
+    row.sum_up(st.r, st.mean, v);
+    sums.template publish<Add>(v);
     if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
-    const float2 sum = sums.template collect<Add>(counts);
+    RowTargets to;
+    if (Row::aims_early) {
+      to = targets_of<FORM>(p, place());
+      asm volatile("" : "+l"(to.dx));
+    }
+    const float2 sum = sums.template collect<Add>();
     const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
-    if (__builtin_expect((r_in_range(st.r) && (in_range || !counts)) || is_lost(st.r), 1)) {
+    /* no short cuts: they would be branches, which every row waits for */
+    if (__builtin_expect((r_in_range(st.r) & (in_range | is_exact_zero(sum.x))) | is_lost(st.r), 1)) {
       float c2 = divided(sum.x, p.k, p.inverse_k);
       if (Block::options && p.eps_outside) c2 *= outside_factor(st);
       if (adds_late) row.take_added(from);
@@ -328,7 +352,8 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
     if (__builtin_expect(round % FLAT == FLAT - 1 || round + 1 == rounds, 0)) flush(round >= FLAT);
   }
   if (rounds <= 0) flush(false);
-  if (rounds < most_rounds) /* through the same number of barriers as the first team */
+  /* through the same number of barriers as the block's first team */
+  if (rounds < rounds_from(p, block.share(p) * block.teams, block.stride))
     for (int i = 1 + (saved ? 0 : layer ? 2 : 1) + (adds_late ? 1 : 0); i > 0; i--)
       team_sync(block.which, block.team);
   __syncthreads();

@@ -106,7 +106,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   if (!aligned && !find_ends(job, outer, &p)) return false;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
   p.weight = lay.weight, p.weight_is_f32 = lay.weight_is_f32;
-  p.exact_eps = lay.eps, p.eps = (float)lay.eps, p.offset = (float)lay.offset, p.eps_limit = eps_limit_of(lay);
+  p.eps = (float)lay.eps, p.wide_eps = (double)p.eps, p.offset = (float)lay.offset, p.eps_limit = eps_limit_of(lay);
   p.k = (float)lay.k, p.inverse_k = 1.0f / (float)lay.k;
   p.vectors = (int)vectors_of(lay);
   p.stored = p.dx.data || p.copy.data ? p.vectors : 0;
@@ -268,6 +268,7 @@ static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace 
     p.rstd = rstd, p.mean = mean;
     p.stored = 0; /* dx comes after it */
   }
+  p.saved = p.rstd && (!p.eps_outside || p.stats); /* beside eps outside the root rms counts too */
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
     return launch_backward<decltype(type)>(p, c.q, c.plan, device, stream); /* with fewer shares perhaps */
   });

@@ -65,6 +65,7 @@ template <class T, bool ALIGNED> struct BackwardSegment {
     x_row.bring(team, vectors);
   }
   __device__ __forceinline__ unsigned mask(int64_t v) const { return statistic_mask<V>(lay(), g.whole, v); }
+  __device__ __forceinline__ bool counts_all() const { return g.whole; }
   __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
     if constexpr (has_f32) {
       if (x_is_f32()) {
@@ -195,7 +196,7 @@ segment_factors(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &seg
   const int64_t index = segment_of(g.job.lay, at);
   const rms_stat *stats = g.job.stats_in ? g.job.stats_in + index : nullptr;
   const R k = stats ? (R)stats->count : norm.k;
-  Statistic<R> st = {0, 0, 0, 0, 1};
+  Statistic<R> st = {0, 0, 0, 0, 1, 0};
   if (stats) {
     st = given_statistic(norm, *stats);
   } else if (g.job.rstd && !norm.eps_outside) {

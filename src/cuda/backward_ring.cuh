@@ -15,16 +15,16 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
   static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
   static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
-  using Sums = TeamSums<NV, SUMS, 1, CLUSTER, true>;
+  using Sums = TeamSums<NV, SUMS, 1, CLUSTER>;
   using S = sum_of<T, FORM>;
 
   int team, cells, teams, stages, stage_bytes;
-  int stream;             /* cells of a stream in a stage, of 16 bytes of a vector */
-  int which, t;           /* which team of the block, and which thread of it                  */
-  int rank, share, slice; /* which block of the cluster; which cluster (block) of which slice */
-  int first;              /* vector of a row                                                  */
-  int own;                /* vectors of a row that this block has                             */
-  int mine, stride;       /* this team's rows: every `stride`-th from `mine`                  */
+  int stream;       /* cells of a stream in a stage, of 16 bytes of a vector */
+  int which, t;     /* which team of the block, and which thread of it                  */
+  int rank, slice;  /* which block of the cluster; of which slice its rows are          */
+  int first;        /* vector of a row                                                  */
+  int own;          /* vectors of a row that this block has                             */
+  int mine, stride; /* this team's rows: every `stride`-th from `mine`                  */
   BackwardShared where;
 
   __device__ __forceinline__ explicit BackwardBlock(const BackwardJob &p) {
@@ -34,13 +34,19 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     stage_bytes = stream * 16 * (wide + 1 + added);
     which = CLUSTER ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - which * team;
     rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
-    share = CLUSTER ? (int)(blockIdx.x / (unsigned)p.cluster) : (int)blockIdx.x, slice = 0;
-    if (options) slice = share / p.shares, share -= slice * p.shares;
+    slice = 0;
+    if (options) slice = share(p) / p.shares;
     first = rank * cells + t;
     own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells;
-    mine = share * teams + which, stride = p.shares * teams;
+    mine = share(p) * teams + which, stride = p.shares * teams;
     where = backward_shared(FORM, V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
                             CLUSTER ? p.cluster : 1);
+  }
+  /* Which cluster (block) of the slice. Worked out anew where it is needed: it is not worth a register in between. */
+  __device__ __forceinline__ int share(const BackwardJob &p) const {
+    unsigned block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return (int)(CLUSTER ? block / (unsigned)p.cluster : block) - slice * p.shares;
   }
   __device__ __forceinline__ uint64_t *barriers(char *shared) const {
     return reinterpret_cast<uint64_t *>(shared + where.barrier);
@@ -190,7 +196,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   __device__ __forceinline__ void start(const BackwardJob &p, char *shared) const {
     if (threadIdx.x == 0) start_barriers(barriers(shared), teams * stages + 2);
     for (int i = (int)threadIdx.x; i < teams * 2 * SUMS * 32; i += (int)blockDim.x)
-      chunks(shared)[i] = 0;
+      chunks(shared)[i] = exact_zero;
+    if (CLUSTER) Sums::clear_mail(reinterpret_cast<float *>(shared + where.mail));
     for (int i = (int)threadIdx.x; i < teams * DEEP + 1; i += (int)blockDim.x) /* and any_noted behind them */
       reinterpret_cast<unsigned *>(shared + where.noted)[i] = 0;
     auto clear_cells = [&](char *from, char *end) {
@@ -238,7 +245,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   __device__ __forceinline__ void write_partial(const BackwardJob &p, char *shared) const {
     const float4 *all = reinterpret_cast<const float4 *>(shared + where.deep);
     const int64_t width = (int64_t)p.vectors * V;
-    float *to = p.partial + ((int64_t)slice * p.shares + share) * width + (int64_t)rank * cells * V;
+    float *to = p.partial + ((int64_t)slice * p.shares + share(p)) * width + (int64_t)rank * cells * V;
     if (p.want_dweight) {
       write_columns<NV, Q>(to, all, team, teams, own);
       to += (options ? p.slices : 1) * p.shares * width;

@@ -24,6 +24,7 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
   __device__ __forceinline__ int vector(int i) const { return first + i * team; }
   __device__ __forceinline__ bool here(int i) const { return active && vector(i) < p.vectors; }
   __device__ __forceinline__ unsigned mask(int i) const { return counted_mask<T, FORM>(p, vector(i)); }
+  __device__ __forceinline__ bool counts_all() const { return p.whole; }
   __device__ __forceinline__ void load_packed_dy(int i, Packed<T, V> &v) const {
     clear(v);
     if (here(i))

@@ -25,19 +25,27 @@ template <Form FORM> __device__ __forceinline__ bool rounds_before(const Backwar
   return FORM == Form::ROUNDED || (has_options(FORM) && p.round_before);
 }
 template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(const BackwardJob &p) {
-  return {p.exact_eps,           p.eps, p.k, p.eps_limit, is_layer<LAYER, FORM>(p), has_options(FORM) && p.eps_outside,
+  return {p.wide_eps,
+          p.eps,
+          p.k,
+          p.eps_limit,
+          is_layer<LAYER, FORM>(p),
+          has_options(FORM) && p.eps_outside,
           rounds_before<FORM>(p)};
 }
 /* Whether rstd and mean are there, and all that is needed. */
 template <Form FORM> __device__ __forceinline__ bool has_saved(const BackwardJob &p) {
-  return !has_options(FORM) || (p.rstd && (!p.eps_outside || p.stats));
+  return !has_options(FORM) || p.saved;
 }
 
 /* ---- which rows ---- */
 
+/* There are no inner indices beside slices. Without branches: every row waits for this. */
 template <Form FORM> __device__ __forceinline__ RowPlace place_in_slice(const BackwardJob &p, int64_t row, int slice) {
-  if (has_options(FORM) && p.slices > 1) return {row, (unsigned)slice};
-  return place_of_row<has_options(FORM)>(p.inner, row);
+  if (!has_options(FORM)) return {row, 0};
+  const bool several = p.inner.rows != 0;
+  const RowPlace at = divide_row(p.inner, row);
+  return {several ? at.outer : row, several ? at.inner : (unsigned)slice};
 }
 template <Form FORM> __device__ __forceinline__ int64_t index_of_row(const BackwardJob &p, int64_t row, int slice) {
   return has_options(FORM) ? row * p.slices + slice : row;

@@ -87,7 +87,7 @@ __device__ __forceinline__ void scaled_lanes(const BackwardJob &p, const WarpPla
   LaneGuardSums<T, FORM> over = {p, lane.slice, lane.first};
   RowInMemory<T, FORM, LaneGuardSums<T, FORM>> at = {p,          over,   place_in_slice<FORM>(p, known, lane.slice),
                                                      lane.first, p.team, active};
-  Statistic<float> own = {0, 0, 0, 1, 1};
+  Statistic<float> own = {0, 0, 0, 1, 1, 0};
   if (!has_saved<FORM>(p)) {
     own = row_statistic<false>(norm, at);
   } else if (active) {
@@ -221,6 +221,7 @@ template <class T, Form FORM> struct LaneValues {
   const float (&x)[V];
 
   __device__ __forceinline__ unsigned mask(int) const { return counted_mask<T, FORM>(p, first); }
+  __device__ __forceinline__ bool counts_all() const { return p.whole; }
   __device__ __forceinline__ void load_x(int, float (&f)[V]) const {
 #pragma unroll
     for (int j = 0; j < V; j++)
@@ -360,7 +361,7 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
       Row::request(p, ring + (turn + WARP_STAGES - 1) % WARP_STAGES * stage_cells,
                    row + (WARP_STAGES - 1) * lane.stride, lane.slice, first);
     end_of_copies();
-    Statistic<float> st = {0, next.mean, 0, next.r, 1};
+    Statistic<float> st = {0, next.mean, 0, next.r, 1, 0};
     next.load(p, row + lane.stride, lane.slice);
     wait_for_stage(WARP_STAGES);
     Row now;

@@ -5,9 +5,12 @@
 namespace rms_cuda {
 
 int eps_limit_of(const rms_layout &lay) {
+  const double eps = lay.dtype == RMS_F64 ? lay.eps : (double)(float)lay.eps;
   int e = 0;
-  (void)std::frexp(lay.eps, &e);
-  return lay.eps == 0 ? 4096 : lay.eps_place == RMS_EPS_OUTSIDE ? -e : -(e / 2);
+  if (eps == 0) return 4096;
+  (void)std::frexp(eps, &e);
+  e = lay.eps_place == RMS_EPS_OUTSIDE ? -e : -(e / 2);
+  return e > 0 ? e : 0;
 }
 
 bool aligned_rows(const rms_layout &lay, int64_t outer, const Rows &rows, int64_t size) {

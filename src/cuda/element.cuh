@@ -213,11 +213,6 @@ template <class S, int V> __device__ __forceinline__ bool is_zero(const Packed<S
   return (bits & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) == 0;
 }
 
-/* Whether the first elements are not zeros. */
-template <class S, int V> __device__ __forceinline__ bool begins_with_more(const Packed<S, V> &v) {
-  return (v.w[0] & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) != 0;
-}
-
 /* Keeps the compiler from unpacking a row once for all its uses: that would double the registers it takes. */
 template <class S, int V, int NV> __device__ __forceinline__ void keep_packed(Packed<S, V> (&x)[NV]) {
 #pragma unroll
@@ -254,15 +249,16 @@ struct RowPlace {
   unsigned inner;
 };
 
+/* A row's number divided by the rows of an outer index. */
+__device__ __forceinline__ RowPlace divide_row(const Inner &inner, int64_t row) {
+  const unsigned outer = __umulhi((unsigned)row, inner.factor) >> inner.shift;
+  return {outer, (unsigned)row - outer * inner.rows};
+}
+
 /* SEVERAL: there may be inner indices. */
 template <bool SEVERAL> __device__ __forceinline__ RowPlace place_of_row(const Inner &inner, int64_t row) {
-  RowPlace at = {row, 0};
-  if (SEVERAL && inner.rows != 0) {
-    const unsigned outer = __umulhi((unsigned)row, inner.factor) >> inner.shift;
-    at.inner = (unsigned)row - outer * inner.rows;
-    at.outer = outer;
-  }
-  return at;
+  if (SEVERAL && inner.rows != 0) return divide_row(inner, row);
+  return {row, 0};
 }
 
 template <bool SEVERAL> __device__ __forceinline__ char *row_at(const Rows &rows, const RowPlace &at) {

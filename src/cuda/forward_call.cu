@@ -37,7 +37,8 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   p->inner = inner_of(inner);
   p->weight = lay.weight, p->bias = job.bias;
   p->rstd = static_cast<float *>(job.rstd), p->mean = static_cast<float *>(job.mean);
-  p->exact_eps = lay.eps, p->eps = (float)lay.eps, p->offset = (float)lay.offset, p->eps_limit = eps_limit_of(lay);
+  p->eps = (float)lay.eps, p->wide_eps = (double)p->eps, p->offset = (float)lay.offset,
+  p->eps_limit = eps_limit_of(lay);
   p->statistic = (int)lay.k, p->k = (float)lay.k, p->inverse_k = 1.0f / (float)lay.k;
   p->round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p->eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p->weight_is_f32 = lay.weight_is_f32 && parameters;

@@ -39,9 +39,7 @@ template <class T, class S, int NV, bool RESIDUAL, bool OPTIONS> struct ForwardB
     return weights_at(stages) + (keeps_weights ? cells * 16 : 0);
   }
   static __host__ __device__ constexpr int mail_at(int stages) { return chunks_at(stages) + 2 * PANELS * 32 * 4; }
-  static __host__ __device__ constexpr int barriers_at(int stages) {
-    return mail_at(stages) + 2 * PANELS * Sums::peers * 4;
-  }
+  static __host__ __device__ constexpr int barriers_at(int stages) { return mail_at(stages) + Sums::mail_places * 4; }
   static __host__ __device__ constexpr int bytes(int stages) { return barriers_at(stages) + (stages + 2) * 8; }
 
   __device__ __forceinline__ uint64_t *full() const {
@@ -68,6 +66,7 @@ template <class T, class S, int NV, bool RESIDUAL, bool OPTIONS> struct ForwardB
     if (t == 0) start_barriers(full(), p.stages + 2);
     for (int i = t; i < 2 * PANELS * 32; i += team)
       chunks[i] = 0;
+    Sums::clear_mail(reinterpret_cast<float *>(shared + mail_at(p.stages)));
     for (int i = own + t; i < cells; i += team)
       for (int s = 0; s < p.stages; s++) {
         uint4 *cell = reinterpret_cast<uint4 *>(shared + s * stage_bytes);
@@ -129,8 +128,7 @@ template <int NV, class Block> struct ClusterSums {
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
     sums.template publish<Op>(a[0]);
     if (USE == USE_MEAN && block.issuer && next >= 0) block.request(next, stage);
-    bool any = true;
-    sum[0] = sums.template collect<Op>(any).x;
+    sum[0] = sums.template collect<Op>().x;
   }
 };
 

@@ -33,6 +33,7 @@ template <class T, bool ALIGNED> struct ForwardSegment {
   static __device__ __forceinline__ constexpr int f32_cells() { return V * 4 / 16 > 0 ? V * 4 / 16 : 1; }
 
   __device__ __forceinline__ unsigned mask(int64_t v) const { return statistic_mask<V>(lay(), g.whole, v); }
+  __device__ __forceinline__ bool counts_all() const { return g.whole; }
   template <class Op, class F> __device__ __forceinline__ R over(F of_vector) const {
     return team.sum<Op, R>(vectors, of_vector);
   }

@@ -174,7 +174,7 @@ __device__ __forceinline__ void measure_scaled(const ForwardJob &p, Packed<S, V>
     scaled = scaled || st[r].scale != 1.0f || LAYER; /* a mean that is not finite needs the quotient */
   }
   if (over.any(scaled)) measure<LAYER, true, OPTIONS, T>(p, x, st, over);
-  const Norm<float> norm = {p.exact_eps, p.eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
+  const Norm<float> norm = {p.wide_eps, p.eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
     finish(norm, st[r], p.k);
@@ -186,7 +186,7 @@ __device__ __forceinline__ void measure_rows(const ForwardJob &p, Packed<S, V> (
                                              Statistic<float> (&st)[ROWS], Over &over) {
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
-    st[r] = {0, 0, 0, 0, 1};
+    st[r] = {0, 0, 0, 0, 1, 0};
   measure<LAYER, false, OPTIONS, T>(p, x, st, over);
   bool again = false;
 #pragma unroll

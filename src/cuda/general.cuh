@@ -78,7 +78,7 @@ template <int V> __device__ __forceinline__ unsigned statistic_mask(const rms_la
 }
 
 template <class R> __device__ __forceinline__ Norm<R> norm_of(const rms_layout &lay, int eps_limit) {
-  return {lay.eps,
+  return {(double)(R)lay.eps,
           (R)lay.eps,
           (R)lay.k,
           eps_limit,
@@ -210,14 +210,15 @@ struct Team {
   }
   template <class Op, class R, class F> __device__ __forceinline__ R sum(int64_t vectors, F of_vector) const {
     if (lanes < 32) return butterfly<Op>(lane < vectors ? of_vector((int64_t)lane) : (R)0, lanes / 2, 1);
-    R total = 0;
-    for (int64_t panel = 0; panel * 1024 < vectors; panel++) {
+    R total = 0;         /* of a portion           */
+    double portions = 0; /* of those before it     */
+    for (int64_t panel = 0; panel * PANEL < vectors; panel++) {
       R slot = 0;
 #pragma unroll 2
       for (int c = warp; c < 32; c += warps) {
-        const int64_t v = panel * 1024 + c * 32 + lane;
+        const int64_t v = panel * PANEL + c * 32 + lane;
         R chunk = v < vectors ? of_vector(v) : (R)0;
-        if (panel * 1024 + c * 32 < vectors) chunk = butterfly<Op>(chunk, 16, 1);
+        if (panel * PANEL + c * 32 < vectors) chunk = butterfly<Op>(chunk, 16, 1);
         if (lane == c) slot = chunk;
       }
       if (warps > 1) {
@@ -227,9 +228,14 @@ struct Team {
         slot = (R)slots[lane];
       }
       slot = butterfly<Op>(slot, 16, 1);
-      total = panel == 0 ? slot : Op::of(total, slot);
+      if (panel % PORTION != 0) {
+        total = Op::of(total, slot);
+      } else {
+        portions = Op::of(portions, (double)total);
+        total = slot;
+      }
     }
-    return total;
+    return vectors <= PORTION * PANEL ? total : (R)Op::of(portions, (double)total);
   }
   /* f(v) for each vector of this thread. */
   template <class F> __device__ __forceinline__ void each(int64_t vectors, F f) const {

@@ -29,18 +29,15 @@ template <class R> __device__ __forceinline__ bool is_lost(R r) {
   return r != r;
 }
 template <class R> __device__ __forceinline__ bool r_in_range(R r) {
-  return r >= 1 / Limits<R>::r && r <= Limits<R>::r;
+  return (r >= 1 / Limits<R>::r) & (r <= Limits<R>::r);
 }
 template <class R> __device__ __forceinline__ bool sum_in_range(R sum) {
-  return magnitude(sum) >= 1 / Limits<R>::sum && magnitude(sum) <= Limits<R>::sum;
+  return (magnitude(sum) >= 1 / Limits<R>::sum) & (magnitude(sum) <= Limits<R>::sum);
 }
 
 /* ---- powers of two beyond the range ---- */
 
 /* a*b*2^e with one rounding (f64: a second one where the result is subnormal). */
-__device__ __forceinline__ double power_of_two(int e) {
-  return __hiloint2double((e + 1023) << 20, 0);
-}
 __device__ __forceinline__ float scaled_product(float a, float b, int e) {
   return __double2float_rn((double)a * (double)b * power_of_two(e));
 }
@@ -48,12 +45,6 @@ __device__ __forceinline__ double scaled_product(double a, double b, int e) {
   int of_a, of_b;
   const double product = frexp(a, &of_a) * frexp(b, &of_b);
   return scalbn(product, of_a + of_b + e);
-}
-__device__ __forceinline__ float times_power(float a, int e) {
-  return __double2float_rn((double)a * power_of_two(e));
-}
-__device__ __forceinline__ double times_power(double a, int e) {
-  return scalbn(a, e);
 }
 
 /* The exponent of a*b for a search for the largest, as a positive number; 0: the product is zero; infinity: it is not a
@@ -180,14 +171,16 @@ __device__ __forceinline__ void gradient_dx(const RowFactors<R> &f, R (&u)[V], c
  * Row: the vectors of a row that a thread has, and sums over all of them.
  *   over<Op>(f)     the sum or the largest of what f(i) says of each vector i, for all threads of the row
  *   load_x(i, x), load_dy(i, dy), load_g(i, g)   the elements of vector i; zeros (g: anything finite) where there are
- * none mask(i)         which of them there are and are in the statistic */
+ *                   none
+ *   mask(i)         which of them there are and are in the statistic
+ *   counts_all()    whether all that there are are in it */
 
 /* The statistic of a row, as it is or scaled. As it is, its r is in range only where it is right: eps outweighs a sum
  * that is too small to be right, unless r is large. A shard may have no elements in the statistic. */
 template <bool SCALED, class R, class Row>
 __device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &row) {
   constexpr int V = Row::V;
-  Statistic<R> st = {0, 0, 0, 0, 1};
+  Statistic<R> st = {0, 0, 0, 0, 1, 0};
   if (SCALED) {
     const R largest = row.template over<Max>([&](auto i) -> R {
       R x[V], most = 0;
@@ -198,23 +191,25 @@ __device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &
         if (mask >> j & 1) most = Max::of(most, size_for_scale(x[j]));
       return most;
     });
-    st.scale = scale_for(largest, norm.eps_limit);
+    st.scale = scale_for(largest, square_limit(norm));
   }
 #pragma unroll 1
   for (int squares = norm.layer ? 0 : 1; squares < 2; squares++) {
     const R total = row.template over<Add>([&](auto i) -> R {
       R x[V], sum = 0;
-      const unsigned mask = row.mask(i);
       row.load_x(i, x);
       if (SCALED || norm.layer) {
 #pragma unroll
         for (int j = 0; j < V; j++)
           x[j] = fused(x[j], st.scale, -st.mean);
       }
-      if (mask != (1u << V) - 1) {
+      if (norm.layer || !row.counts_all()) {
+        const unsigned mask = row.mask(i);
+        if (mask != (1u << V) - 1) {
 #pragma unroll
-        for (int j = 0; j < V; j++)
-          x[j] = mask >> j & 1 ? x[j] : (R)0;
+          for (int j = 0; j < V; j++)
+            x[j] = mask >> j & 1 ? x[j] : (R)0;
+        }
       }
 #pragma unroll
       for (int j = 0; j < V; j++)
@@ -226,9 +221,13 @@ __device__ __forceinline__ Statistic<R> row_statistic(const Norm<R> &norm, Row &
     else if (norm.k > 0)
       st.mean = quotient(total, norm.k);
   }
+  if (SCALED) {
+    limit_scale(norm, st);
+    if (st.more != 0) st.mean = times_power(st.mean, -st.more);
+  }
   finish(norm, st, norm.k);
-  if (!SCALED && (is_lost(st.r) || (norm.eps_outside && !squares_in_range(st.sum))))
-    st.r = 0; /* a sum that overflowed; eps may outweigh the sum, but rms counts too */
+  /* a sum that overflowed; eps may outweigh the sum, but rms counts too */
+  if (!SCALED) st.r = is_lost(st.r) | (norm.eps_outside & !squares_in_range(st.sum)) ? (R)0 : st.r;
   return st;
 }
 
@@ -308,7 +307,7 @@ __device__ __forceinline__ RowFactors<R> factors_of(const Norm<R> &norm, const S
                      norm.layer ? quotient(sums.u, k) : (R)0,
                      quotient(dot_uh(norm, sums.dot, st.r), k),
                      exponent_of(st.scale) - up};
-  if (norm.eps_outside) f.c2 *= outside_factor(st);
+  if (norm.eps_outside) f.c2 = times_outside_factor(st, f.c2);
   return f;
 }
 

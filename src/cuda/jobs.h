@@ -38,7 +38,7 @@ struct ForwardJob {
   float *rstd, *mean;
   int64_t rows;
   Inner inner;
-  double exact_eps;
+  double wide_eps; /* eps as f32 has it */
   float eps, k, inverse_k, offset;
   int eps_limit; /* largest exponent by which a row may be scaled */
   bool round_before, eps_outside, weight_is_f32;
@@ -66,7 +66,7 @@ struct BackwardJob {
   int64_t rows;          /* of a slice                                                  */
   int slices;
   Inner inner; /* where there is one slice */
-  double exact_eps;
+  double wide_eps;
   float eps, k, inverse_k, offset;
   int eps_limit;
   int vectors; /* of a row                                                    */
@@ -87,6 +87,7 @@ struct BackwardJob {
   bool added_is_f32, copy_is_f32;
   bool round_before;  /* h and u are rounded to the data type before the weight      */
   bool round_product; /* and dy*h                                                    */
+  bool saved;         /* rstd and mean are there, and are all that is needed         */
 };
 
 /* ---- any rows ---- */

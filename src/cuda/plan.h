@@ -11,6 +11,14 @@
 #include "device.h"
 #include "jobs.h"
 
+/* Candidates between which a GPU has to decide, as bits of a number; 0 is none of them.
+ *   1   backward with options, two stages: a stage is asked for at the end of a row
+ *   2   blocks of a cluster wait for the sums of others with the scope of a block
+ *   4   where dx goes is worked out after the sums of the row */
+#ifndef RMS_CUDA_TRIAL
+#define RMS_CUDA_TRIAL 0
+#endif
+
 namespace rms_cuda {
 
 /* Who shares a row: lanes of a warp, a block, a cluster of blocks; or the general kernels do it. */

@@ -11,16 +11,20 @@ namespace rms_cuda {
 
 /* What is the same for all rows. */
 template <class R> struct Norm {
-  double eps;
-  R rounded_eps;
-  R k;           /* elements in the statistic                                             */
-  int eps_limit; /* largest exponent by which a row may be scaled                         */
-  bool layer;    /* LayerNorm                                                             */
+  double wide_eps; /* eps, rounded to the arithmetic type before anything else: to be scaled */
+  R eps;           /* the same                                                              */
+  R k;             /* elements in the statistic                                             */
+  int eps_limit;   /* largest exponent by which a row may be scaled                         */
+  bool layer;      /* LayerNorm                                                             */
   bool eps_outside, round_before;
 };
 
-/* Of the segment times `scale`. h = fma(x, scale, -mean) * r. */
-template <class R> struct Statistic { R sum, mean, rms, r, scale; };
+/* Of the segment times `scale`, its sum of squares of that times scale*2^more. h = fma(x, scale, -mean) * r. `more` is
+ * not 0 only where eps stands outside the root and keeps the scale so small that the squares would vanish. */
+template <class R> struct Statistic {
+  R sum, mean, rms, r, scale;
+  int more;
+};
 
 template <class R> struct Range;
 template <> struct Range<float> {
@@ -47,6 +51,12 @@ __device__ __forceinline__ float quotient(float a, float b) {
 __device__ __forceinline__ double quotient(double a, double b) {
   return __ddiv_rn(a, b);
 }
+__device__ __forceinline__ float reciprocal(float a) {
+  return __frcp_rn(a);
+}
+__device__ __forceinline__ double reciprocal(double a) {
+  return __drcp_rn(a);
+}
 __device__ __forceinline__ float fused(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }
@@ -68,7 +78,7 @@ __device__ __forceinline__ double magnitude(double a) {
 
 /* Of a sum of squares; NaN is not in range. */
 template <class R> __device__ __forceinline__ bool squares_in_range(R sum) {
-  return sum >= Range<R>::tiny() && sum <= Range<R>::most();
+  return (sum >= Range<R>::tiny()) & (sum <= Range<R>::most());
 }
 
 /* Magnitude for a search for the largest: NaN counts as infinity. */
@@ -87,6 +97,17 @@ __device__ __forceinline__ double power_of_two(int e, double) {
   return __hiloint2double((e + 1023) << 20, 0);
 }
 
+/* a*2^e, for powers beyond the range of scales too. */
+__device__ __forceinline__ double power_of_two(int e) {
+  return __hiloint2double((e + 1023) << 20, 0);
+}
+__device__ __forceinline__ float times_power(float a, int e) {
+  return __double2float_rn((double)a * power_of_two(e));
+}
+__device__ __forceinline__ double times_power(double a, int e) {
+  return scalbn(a, e);
+}
+
 /* e with 2^e <= a < 2^(e+1); for subnormal numbers that of the smallest normal one. */
 __device__ __forceinline__ int exponent_of(float a) {
   return (__float_as_int(a) >> 23 & 255) - 127;
@@ -103,19 +124,31 @@ template <class R> __device__ __forceinline__ R scale_for(R largest, int limit) 
   return power_of_two(e > limit ? limit : e, largest);
 }
 
+/* The largest exponent of the scale with which squares are formed. Beside eps outside the root they still count. */
+template <class R> __device__ __forceinline__ int square_limit(const Norm<R> &norm) {
+  return norm.eps_outside ? Range<R>::highest : norm.eps_limit;
+}
+
+/* From the scale of the squares to one that eps allows. */
+template <class R> __device__ __forceinline__ void limit_scale(const Norm<R> &norm, Statistic<R> &st) {
+  const int e = exponent_of(st.scale);
+  if (e <= norm.eps_limit) return;
+  st.more = e - norm.eps_limit;
+  st.scale = power_of_two(norm.eps_limit, st.scale);
+}
+
 /* r from the sum of squares of k elements, scaled. */
 template <class R> __device__ __forceinline__ void finish(const Norm<R> &norm, Statistic<R> &st, R k) {
-  R ms = quotient(st.sum, k), eps = norm.rounded_eps, root;
+  R eps = norm.eps;
+  if (st.scale != (R)1) eps = (R)(norm.wide_eps * (double)st.scale * (norm.eps_outside ? 1.0 : (double)st.scale));
+  R root = square_root(quotient(st.sum, k) + (norm.eps_outside ? (R)0 : eps));
   st.rms = 0;
-  if (!norm.eps_outside) {
-    if (st.scale != (R)1) eps = (R)(norm.eps * (double)st.scale * (double)st.scale);
-    root = square_root(ms + eps);
-  } else {
-    if (st.scale != (R)1) eps = (R)(norm.eps * (double)st.scale);
-    st.rms = square_root(ms);
+  if (norm.eps_outside) {
+    st.rms = st.more != 0 ? times_power(root, -st.more) : root;
     root = st.rms + eps;
   }
-  st.r = root == 0 ? (R)0 : quotient((R)1, root);
+  const R r = reciprocal(root);
+  st.r = root == 0 ? (R)0 : r;
 }
 
 /* The factor of the correction where eps stands outside the root: d r / d x has r^2 / rms in place of r^3. */
@@ -124,23 +157,29 @@ template <class R> __device__ __forceinline__ R outside_factor(const Statistic<R
   return product > 0 ? quotient((R)1, product) : (R)0;
 }
 
+/* The same of a correction of any row: the factor may be beyond the range where what it belongs to is not. */
+template <class R> __device__ __forceinline__ R times_outside_factor(const Statistic<R> &st, R c2) {
+  if (st.rms * st.r >= Range<R>::tiny()) return c2 * outside_factor(st);
+  return st.rms > 0 && st.r > 0 ? quotient(quotient(c2, st.rms), st.r) : (R)0;
+}
+
 /* ---- the public form, for rows that are sharded ---- */
 
 template <class R> __device__ __forceinline__ rms_stat export_statistic(const Statistic<R> &st, int64_t count) {
-  double down = 1.0 / (double)st.scale;
-  rms_stat out = {(double)count, (double)st.mean * down, (double)st.sum * down * down};
+  const double down = 1.0 / (double)st.scale, of_squares = down * power_of_two(-st.more);
+  rms_stat out = {(double)count, (double)st.mean * down, (double)st.sum * of_squares * of_squares};
   return out;
 }
 
 template <class R> __device__ __forceinline__ Statistic<R> import_statistic(const Norm<R> &norm, const rms_stat &in) {
-  Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1};
+  Statistic<R> st = {(R)in.m2, (R)in.mean, 0, 0, 1, 0};
   if (!squares_in_range(st.sum) && (in.m2 > 0 || in.mean != 0) && in.m2 <= Range<double>::most()) {
     /* a sum of zero: all elements equal the mean, or are so small beside eps that their squares vanished */
-    const int e = in.m2 > 0 ? -(exponent_of(in.m2 / in.count) / 2) : -exponent_of(in.mean);
-    double up = power_of_two(e > norm.eps_limit ? norm.eps_limit : e, (R)0);
-    st.scale = (R)up;
-    st.sum = (R)(in.m2 * up * up);
-    st.mean = (R)(in.mean * up);
+    const int e = in.m2 > 0 ? -(exponent_of(in.m2 / in.count) / 2) : -exponent_of(in.mean), most = square_limit(norm);
+    st.scale = power_of_two(e > most ? most : e, (R)0);
+    st.sum = (R)(in.m2 * (double)st.scale * (double)st.scale);
+    limit_scale(norm, st);
+    st.mean = (R)(in.mean * (double)st.scale);
   }
   finish(norm, st, (R)in.count);
   return st;

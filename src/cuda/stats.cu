@@ -61,7 +61,7 @@ cudaError_t launch_merge(bool layer, int64_t count, rms_stat *into, const rms_st
 
 cudaError_t launch_saved(const rms_layout &lay, int eps_limit, const rms_stat *stats, int64_t segments, float *rstd,
                          float *mean, const Device &device, cudaStream_t stream) {
-  const Norm<float> norm = {lay.eps,
+  const Norm<float> norm = {(double)(float)lay.eps,
                             (float)lay.eps,
                             (float)lay.k,
                             eps_limit,

@@ -6,7 +6,8 @@
  *   vector   16 bytes of the data type: one chain of fma (or additions) in increasing order from zero
  *   chunk    32 vectors: l with l+16, then l+8, l+4, l+2, l+1
  *   panel    32 chunks, in the same way
- *   segment  its panels in increasing order
+ *   portion  16 panels in increasing order
+ *   segment  its portion; or if there are more, their sums in increasing order in f64, rounded once
  *
  * What is missing counts as zeros. A team of 2^n < 32 lanes, a warp, a block or a cluster of blocks may share a
  * segment. */
@@ -19,8 +20,8 @@ namespace rms_cuda {
 
 constexpr unsigned whole_warp = 0xffffffffu;
 
-/* Vectors of a panel: 32 chunks of 32. */
-enum { PANEL = 1024 };
+/* Vectors of a panel: 32 chunks of 32; panels of a portion, which is as much as any but the general kernels take. */
+enum { PANEL = 1024, PORTION = 16 };
 
 struct Add {
   template <class R> static __device__ __forceinline__ R of(R a, R b) { return a + b; }
@@ -28,6 +29,17 @@ struct Add {
 struct Max {
   template <class R> static __device__ __forceinline__ R of(R a, R b) { return a > b ? a : b; }
 };
+
+/* ---- sums of exact zeros ---- */
+
+/* A sum can say of itself that each of its terms is an exact zero: whoever has such terms alone adds -0 for them, and
+ * the sum is -0 only where all did. Nothing else makes it so: a sum of numbers that cancel is +0. What is missing is an
+ * exact zero. */
+constexpr float exact_zero = -0.0f;
+
+__device__ __forceinline__ bool is_exact_zero(float sum) {
+  return __float_as_uint(sum) == 0x80000000u;
+}
 
 /* ---- within a warp ---- */
 

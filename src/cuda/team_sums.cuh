@@ -11,27 +11,16 @@
 
 namespace rms_cuda {
 
+static_assert(forward_table[forward_lines - 1].vectors <= PORTION * PANEL &&
+                  WIDE_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS <= PORTION * PANEL,
+              "rows of one portion");
+
 /* The threads of one team; teams of a block have barriers of their own. */
 __device__ __forceinline__ void team_sync(int which, int threads) {
   if (threads == 32)
     __syncwarp();
   else
     asm volatile("bar.sync %0, %1;" ::"r"(which + 1), "r"(threads) : "memory");
-}
-
-/* The same, and whether any thread says yes. */
-__device__ __forceinline__ bool team_any(int which, int threads, bool yes) {
-  if (threads == 32) {
-    const bool any_lane = __any_sync(whole_warp, yes) != 0;
-    __syncwarp(); /* what the lanes wrote before can be read: a vote alone does not say so */
-    return any_lane;
-  }
-  unsigned any;
-  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 q, %3, 0;\n bar.red.or.pred p, %1, %2, q;\n selp.u32 %0, 1, 0, p;\n}"
-               : "=r"(any)
-               : "r"(which + 1), "r"(threads), "r"((unsigned)yes)
-               : "memory");
-  return any != 0;
 }
 
 /* ---- clusters: blocks of one row see each other's shared memory ---- */
@@ -68,8 +57,12 @@ __device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
 #if __CUDA_ARCH__ >= 900
   uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox), done = 0;
   while (!done)
+#if RMS_CUDA_TRIAL & 2
+    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+#else
     asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 "
                  "%0, 1, 0, p;\n}"
+#endif
                  : "=r"(done)
                  : "r"(at), "r"(parity)
                  : "memory");
@@ -78,22 +71,23 @@ __device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
 #endif
 }
 
-/* What the blocks of a cluster sent: `count` panel sums in increasing order. */
+/* What the blocks of a cluster sent: `count` panel sums in increasing order, four at a time. Behind them are exact
+ * zeros, which change no sum. */
 template <class Op> __device__ __forceinline__ float over_mail(const float *mail, int count) {
-  float total = mail[0];
-#pragma unroll 4
-  for (int i = 1; i < count; i++)
-    total = Op::of(total, mail[i]);
+  float total = exact_zero;
+#pragma unroll 1
+  for (int i = 0; i < count; i += 4) {
+    const float4 four = *reinterpret_cast<const float4 *>(mail + i);
+    total = Op::of(Op::of(Op::of(Op::of(total, four.x), four.y), four.z), four.w);
+  }
   return total;
 }
 
 /* ---- a sum ---- */
 
 /* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
- * two. ASKS: together with a sum it can be asked whether any thread of the row says yes. In a cluster the answer
- * travels with the first sum: for one of zero a block sends +0 if any of its threads says yes, and -0 if none does. The
- * sum of all blocks is -0 only where every block sent that. */
-template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct TeamSums {
+ * two. */
+template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
   float *chunk, *mail;
   uint64_t *mailbox;
   int place; /* of this lane's chunk sums */
@@ -106,18 +100,21 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
   static constexpr int boxes = SUMS * PANELS;
   static constexpr int peers = boxes <= 2 ? WIDE_CLUSTER : MAX_CLUSTER; /* blocks that there is room for */
   static_assert(!CLUSTER || boxes <= 4, "eight or sixteen lanes for each");
+  static constexpr int mail_places = 2 * boxes * peers;
 
-  /* ASKS: whether any thread of this team says yes; otherwise whether this one does. */
-  template <class Op> __device__ __forceinline__ bool publish(float (&v)[SUMS * NV], bool yes = false) {
+  /* What nobody will send. By all threads of the block, before the barriers of its start. */
+  static __device__ __forceinline__ void clear_mail(float *mail) {
+    for (int i = (int)threadIdx.x; i < mail_places; i += (int)blockDim.x)
+      mail[i] = exact_zero;
+  }
+
+  template <class Op> __device__ __forceinline__ void publish(float (&v)[SUMS * NV]) {
     float sum = fold<Op>(v);
     if (place >= 0) chunk[phase * (SUMS * PANELS * 32) + place] = sum;
-    if (ASKS) return team_any(which, team, yes);
     team_sync(which, team);
-    return yes;
   }
-  /* any: what publish() said; on return whether any thread of the row says yes, where the first sum is zero. */
-  template <class Op> __device__ __forceinline__ float2 collect(bool &any) {
-    float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
+  template <class Op> __device__ __forceinline__ float2 collect() {
+    const float part = panel_sums<Op, SUMS, PANELS>(chunk + phase * (SUMS * PANELS * 32));
     float2 sum = make_float2(0, 0);
     if (!CLUSTER) {
       sum.x = over_panels<Op, SUMS, PANELS>(part, 0);
@@ -128,7 +125,6 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
       /* every eight lanes have another sum, and of two sums every sixteen have both again */
       const int lane = (int)threadIdx.x & 31, g = boxes <= 2 ? lane >> 3 & 1 : lane >> 3,
                 peer = boxes <= 2 ? (lane & 7) | (lane >> 4) << 3 : lane & 7;
-      if (ASKS && part == 0 && g < PANELS) part = any ? 0.0f : -0.0f;
       if (threadIdx.x < 32 && g < boxes && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
       if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
@@ -136,18 +132,13 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER, bool ASKS = false> struct 
       sum.x = over_mail<Op>(box, cluster * PANELS);
       if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
       parity ^= phase;
-      if (ASKS) {
-        any = __float_as_uint(sum.x) != 0x80000000u;
-        sum.x += 0.0f; /* the sum that it stands for */
-      }
     }
     phase ^= 1;
     return sum;
   }
   template <class Op> __device__ __forceinline__ float2 of(float (&v)[SUMS * NV]) {
-    bool any = true;
     publish<Op>(v);
-    return collect<Op>(any);
+    return collect<Op>();
   }
 };
 

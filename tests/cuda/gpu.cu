@@ -82,6 +82,8 @@ int main(int argc, char **argv) {
   test_ends(backend, extent);
   test_random(backend, extent);
   say("ends of the range, random problems");
+  test_rows(extent);
+  say("wide and tiny rows");
   test_bits(extent);
   say("bits");
   test_split(extent);
