@@ -22,6 +22,12 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
   int64_t piece = ((lay->per_inner ? at->inner * lay->groups : 0) + at->group) * job->pitch;
   s->x.x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE);
+  const char *gate = job->gate.data ? rms_segment(&job->gate, at, lay, T_SIZE) : NULL;
+  s->x.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
+  s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
+  s->x.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
+  s->bias = job->bias ? job->bias + weight_at : NULL;
+  s->dgate = job->dgate.data ? rms_segment(&job->dgate, at, lay, T_SIZE) : NULL;
   s->x.residual = NULL;
   s->x.x_is_f32 = job->x_is_f32;
   s->x.residual_is_f32 = false;
@@ -48,13 +54,14 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
     s->down[i] = 1;
   s->stream_dx = job->stream_dx;
   s->stream_residual = job->stream_residual;
+  s->stream_dgate = job->stream_dgate;
 }
 
 static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_sums *sums) {
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
+  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->gate.data && !job->dresidual.data &&
          !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
 }
 
@@ -106,10 +113,10 @@ NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
  * with a NaN or an infinity, whose results no scale would change. */
 NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
   bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
-  K(source) dy = K(x_source)(m->s.dy);
+  K(source) dm = K(dm_source)(&m->s);
   if (job->stats_in || job->sums_in || m->st.e) return false;
-  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
-  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
+  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dm, m->s.width);
+  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dm, NULL, m->s.width) <= REAL_MAX;
   if (finite) return false;
   const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
   if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
@@ -241,7 +248,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
       in_block = 0;
     }
   }
-  if (job->stream_dx || job->stream_residual) vec_stream_fence();
+  if (job->stream_dx || job->stream_residual || job->stream_dgate) vec_stream_fence();
 }
 
 KERNEL void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, int64_t last) {

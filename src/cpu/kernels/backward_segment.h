@@ -7,6 +7,9 @@
  *   RMS:        dx = u*r - c*x,    c = (sum(u*x) * ((r*r)*r)) / k for elements in the statistic, 0 for the others
  *   LayerNorm:  dx = r*((u - b) - h*a),  a = sum(u*h)/n,  b = sum(u)/n
  *
+ * With a gate after the norm dm = dy*act(z) stands for dy; with one before it, x*act(z) stands for x, and what dx would
+ * be is the gradient of that product.
+ *
  * A segment whose r or sums leave a safe range is done again with x and dy scaled by exact powers of two:
  * backward_scaled.h.
  *
@@ -16,18 +19,39 @@
 typedef struct {
   K(source) x;
   const char *dy, *weight, *dresidual;
-  char *dx, *dresidual_out;
+  const char *gate, *bias; /* of a gate after the norm; one before it belongs to x */
+  char *dx, *dresidual_out, *dgate;
   const REAL *gain;      /* the weight + offset in lane order, in the common case      */
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
   int64_t width, k, ahead_x, ahead_dy;
   REAL offset;
-  bool weight_is_f32, residual_is_f32, before, add_to_dx, stream_dx, stream_residual;
+  bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
 
-INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
-  VEC u = dy;
+/* A product with the weight or with act(z), in the type that the definition gives it. */
+INLINE VEC K(round_product)(const K(gradient) * s, VEC v) {
+  return s->before && !s->weight_is_f32 ? V(round)(v, T) : v;
+}
+
+/* dm: dy, or what reaches the norm of it through the gate behind. */
+INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, bool common) {
+  VEC dy = K(load)(s->dy, j, n, false);
+  if (common || !s->gate) return dy;
+  return K(round_product)(s, V(mul)(dy, K(load_gate)(s->gate, j, n, s->sigmoid)));
+}
+
+/* The same as a source, where nothing is rounded. */
+INLINE K(source) K(dm_source)(const K(gradient) * s) {
+  K(source) dm = K(x_source)(s->dy);
+  dm.gate = s->gate;
+  dm.sigmoid = s->sigmoid;
+  return dm;
+}
+
+INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, bool scaled, bool common) {
+  VEC u = dm;
   bool before = !common && s->before;
   if (scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
   if (common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
@@ -66,8 +90,9 @@ INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vec
 /* Adds one vector of which n elements are there: the others, dy = 0, add zeros. */
 INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j, int n,
                                    K(statistic_vectors) st, K(sweep) w) {
-  VEC u = K(load_u)(s, K(load)(s->dy, j, n, false), j, n, w.scaled, w.common);
-  return K(add_product)(acc, u, K(load_source)(x, j, n, false, w.scaled), st, w.layer);
+  VEC u = K(load_u)(s, K(load_dm)(s, j, n, w.common), j, n, w.scaled, w.common);
+  K(reading) as = {.gated = !w.common && x->gate, .scaled = w.scaled};
+  return K(add_product)(acc, u, K(load_source)(x, j, n, as), st, w.layer);
 }
 
 /* n elements of a common job from element j on, in the last lanes: see K(lead). */
@@ -179,10 +204,22 @@ INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
   V(store)(block + j, V(add)(V(load)(block + j, REAL_TYPE, 0), term), REAL_TYPE, 0);
 }
 
-INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h, bool common) {
-  if (common || !s->before) return V(mul)(dy, h);
-  VEC term = V(mul)(dy, V(round)(h, T));
-  return s->weight_is_f32 ? term : V(round)(term, T);
+INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, bool common) {
+  if (common || !s->before) return V(mul)(dm, h);
+  return K(round_product)(s, V(mul)(dm, V(round)(h, T)));
+}
+
+/* What the forward multiplies by the activation of a gate behind the norm. */
+INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n) {
+  VEC bias = h;
+  if (s->bias) bias = K(load)(s->bias, j, n, s->weight_is_f32);
+  if (!s->before && s->weight) {
+    VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+    return s->bias ? V(fma)(h, g, bias) : V(mul)(h, g);
+  }
+  if (s->before) h = V(round)(h, T);
+  if (s->weight) h = K(round_product)(s, V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32)));
+  return s->bias ? K(round_product)(s, V(add)(h, bias)) : h;
 }
 
 typedef struct {
@@ -193,8 +230,17 @@ typedef struct {
 /* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
-  VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, w.scaled, w.common), h, dx;
-  VEC v = K(load_source)(&s->x, j, n, false, w.scaled);
+  const bool after = !w.common && s->gate, gated = !w.common && s->x.gate;
+  VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, z = dy, sig = dy, act = dy, dz = dy, h, dx;
+  if (after || gated) {
+    z = K(load)(after ? s->gate : s->x.gate, j, n, false);
+    sig = K(sigmoid)(z);
+    act = K(activate)(z, sig, s->sigmoid);
+  }
+  if (after) dm = K(round_product)(s, V(mul)(dy, act));
+  VEC u = K(load_u)(s, dm, j, n, w.scaled, w.common), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
+  if (gated) v = V(mul)(v, act);
+  if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
     h = V(mul)(V(sub)(v, k.mean), k.r);
     dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));
@@ -205,12 +251,18 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
+  if (after && s->dgate) dz = K(activation_gradient)(V(mul)(dy, K(ungated)(s, h, j, n)), z, sig, s->sigmoid);
+  if (gated) {
+    if (s->dgate) dz = K(activation_gradient)(V(mul)(dx, x), z, sig, s->sigmoid);
+    dx = V(mul)(dx, act);
+  }
   if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
   if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
   if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, w.common));
-  if (s->dbias) K(add_to_block)(s->dbias, j, dy);
+  if (!w.common && s->dgate) K(put)(s->dgate, j, n, dz, false, s->stream_dgate);
+  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dm, h, w.common));
+  if (s->dbias) K(add_to_block)(s->dbias, j, dm);
 }
 
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {

@@ -60,7 +60,7 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
-  if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->stats_in && lay->k > 0 &&
+  if (lay->rounding == RMS_ROUND_AFTER_WEIGHT && lay->gate_place == RMS_GATE_NONE && !job->stats_in && lay->k > 0 &&
       K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
     int64_t batch = K(batch_of)(job);
     int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);

@@ -26,7 +26,7 @@ INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return K(load_source)(&s->src, j, n, form.residual, false);
+  return K(load_source)(&s->src, j, n, (K(reading)){.residual = form.residual});
 }
 
 INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean, int64_t j, int n,
@@ -116,7 +116,8 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
 
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
   const rms_layout *lay = &job->lay;
-  K(source) src = {rms_segment(&job->x, at, lay, T_SIZE), NULL, false, lay->residual_is_f32, 1, 1};
+  K(source)
+  src = {.x = rms_segment(&job->x, at, lay, T_SIZE), .residual_is_f32 = lay->residual_is_f32, .up1 = 1, .up2 = 1};
   if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
   return src;
 }

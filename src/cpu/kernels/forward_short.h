@@ -267,7 +267,7 @@ INLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
   K(extent) e = K(no_extent)();
   for (int b = 0; b < batch->count; b++) {
     const K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, false, false);
+    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, (K(reading)){false}, false);
   }
   return K(sum_lanes)(e.most) == 0;
 }
@@ -318,7 +318,7 @@ static void K(write_scaled_row)(const rms_forward_job *job, const K(batch) * bat
   if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
   for (int64_t j = 0; j < job->lay.width; j += LANES) {
     int n = job->lay.width - j < LANES ? (int)(job->lay.width - j) : LANES;
-    K(short_store)(y, K(load_source)(&s, j, n, false, true), gain, r, j, n, false);
+    K(short_store)(y, K(load_source)(&s, j, n, (K(reading)){.scaled = true}), gain, r, j, n, false);
   }
 }
 
