@@ -286,6 +286,47 @@ static inline vf vf_fma(vf a, vf b, vf c) {
   return r;
 }
 
+static inline vf vf_div(vf a, vf b) {
+  vf r = {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_max(vf a, vf b) {
+  vf r = {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_min(vf a, vf b) {
+  vf r = {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+  return r;
+}
+
+/* c where the mask is set, d elsewhere. Of two constants c ^ d is one too: two instructions, fewer than a blend has. */
+static inline __m256 vec_blend_ps(__m256 mask, __m256 c, __m256 d) {
+  __m256i from = _mm256_castps_si256(c), to = _mm256_castps_si256(d);
+  return _mm256_castsi256_ps(
+      _mm256_xor_si256(to, _mm256_and_si256(_mm256_castps_si256(mask), _mm256_xor_si256(from, to))));
+}
+
+static inline __m256 vec_if_less_ps(__m256 a, __m256 b, __m256 c, __m256 d) {
+#ifdef VEC_MASKS
+  return _mm256_mask_blend_ps(_mm256_cmp_ps_mask(a, b, _CMP_LT_OQ), d, c);
+#else
+  return vec_blend_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), c, d);
+#endif
+}
+
+static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
+  vf r = {vec_if_less_ps(a.lo, b.lo, c.lo, d.lo), vec_if_less_ps(a.hi, b.hi, c.hi, d.hi)};
+  return r;
+}
+
+static inline vf vf_exponent(vf a) {
+  vf r = {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.lo), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.hi), 23))};
+  return r;
+}
+
 static inline __m128 vf_half_sum(__m256 a) {
   return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 }
@@ -415,6 +456,41 @@ static inline vd vd_mul(vd a, vd b) {
 
 static inline vd vd_fma(vd a, vd b, vd c) {
   vd r = {_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
+  return r;
+}
+
+static inline vd vd_div(vd a, vd b) {
+  vd r = {_mm256_div_pd(a.lo, b.lo), _mm256_div_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_max(vd a, vd b) {
+  vd r = {_mm256_max_pd(a.lo, b.lo), _mm256_max_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_min(vd a, vd b) {
+  vd r = {_mm256_min_pd(a.lo, b.lo), _mm256_min_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline __m256d vec_if_less_pd(__m256d a, __m256d b, __m256d c, __m256d d) {
+#ifdef VEC_MASKS
+  return _mm256_mask_blend_pd(_mm256_cmp_pd_mask(a, b, _CMP_LT_OQ), d, c);
+#else
+  __m256 mask = _mm256_castpd_ps(_mm256_cmp_pd(a, b, _CMP_LT_OQ));
+  return _mm256_castps_pd(vec_blend_ps(mask, _mm256_castpd_ps(c), _mm256_castpd_ps(d)));
+#endif
+}
+
+static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
+  vd r = {vec_if_less_pd(a.lo, b.lo, c.lo, d.lo), vec_if_less_pd(a.hi, b.hi, c.hi, d.hi)};
+  return r;
+}
+
+static inline vd vd_exponent(vd a) {
+  vd r = {_mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(a.lo), 52)),
+          _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(a.hi), 52))};
   return r;
 }
 
