@@ -21,8 +21,8 @@ int t_same(const t_result *expected, const t_result *actual) {
   int same = T_EQ_STATUS(expected->forward, actual->forward);
   same &= T_EQ_STATUS(expected->backward, actual->backward);
   for (int out = 0; out < T_OUT_COUNT; out++) {
-    static const char *const names[T_OUT_COUNT] = {"y",  "residual_out",  "rstd",    "mean",
-                                                   "dx", "dresidual_out", "dweight", "dbias", "dgate"};
+    static const char *const names[T_OUT_COUNT] = {"y",       "residual_out", "rstd", "mean", "dx", "dresidual_out",
+                                                   "dweight", "dbias",        "dgate"};
     int equal = t_same_part(expected, actual, (t_out)out, 0);
     if (!equal) fprintf(stderr, "    output: %s\n", names[out]);
     same &= equal;
@@ -154,17 +154,16 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
   const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
-  snprintf(
-      text, sizeof text,
-      "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
-      "%s groups=%" PRId64
-      " offset=%g round=%d gate=%d,%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x accumulate=%d data=%d seed=%" PRIu64
-      " | gaps %" PRId64 ",%" PRId64 " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
-      isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
-      s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
-      (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->weight_dtype), dtype_name(s->residual_dtype), dtype_name(s->grad_dtype),
-      s->weight_per_inner, call->parts, call->accumulate, (int)call->data, call->seed, layout->outer_gap,
-      layout->inner_gap, layout->inner_major, (int)layout->flush, layout->offset, layout->in_place, layout->split,
-      layout->stream_bytes);
+  snprintf(text, sizeof text,
+           "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
+           "%s groups=%" PRId64 " offset=%g round=%d gate=%d,%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x "
+                                "accumulate=%d data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+           " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+           isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
+           s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
+           (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->weight_dtype),
+           dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), s->weight_per_inner, call->parts, call->accumulate,
+           (int)call->data, call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major, (int)layout->flush,
+           layout->offset, layout->in_place, layout->split, layout->stream_bytes);
   return text;
 }

@@ -140,8 +140,8 @@ static void open_scene(scene *sc, int backward) {
 /* The numbers of the tensors in t_fill: the digests of fixed inputs depend on them. */
 static uint64_t stream_of(verify_role role) {
   static const unsigned char streams[VERIFY_ROLES] = {
-      [VERIFY_X] = 0,          [VERIFY_RESIDUAL] = 1, [VERIFY_WEIGHT] = 2,   [VERIFY_BIAS] = 3,  [VERIFY_DY] = 8,
-      [VERIFY_DRESIDUAL] = 10, [VERIFY_DX] = 11, [VERIFY_GATE] = 12,      [VERIFY_DWEIGHT] = 13, [VERIFY_DBIAS] = 14};
+      [VERIFY_X] = 0,          [VERIFY_RESIDUAL] = 1, [VERIFY_WEIGHT] = 2, [VERIFY_BIAS] = 3,     [VERIFY_DY] = 8,
+      [VERIFY_DRESIDUAL] = 10, [VERIFY_DX] = 11,      [VERIFY_GATE] = 12,  [VERIFY_DWEIGHT] = 13, [VERIFY_DBIAS] = 14};
   return streams[role];
 }
 

@@ -93,30 +93,20 @@ static double sum_factor(const arithmetic *a, int64_t terms) {
 
 /* ---- The gate ---- */
 
-static ball sigmoid_of(const verify_row *row, const arithmetic *a, int64_t j) {
-  double v = row->sigmoid[j].hi;
-  return (ball){v, (VERIFY_SIGMOID_ERROR * a->u * v + VERIFY_SIGMOID_UNDERFLOW * a->eta) * SLACK};
-}
-
 /* act(z), in the arithmetic. */
 static ball activation_of(const verify_row *row, const arithmetic *a, int64_t j) {
-  ball sigmoid = sigmoid_of(row, a, j);
-  if (row->spec.activation == RMS_ACT_SIGMOID) return sigmoid;
-  return rounded(a, multiply(exact(row->z[j]), sigmoid));
+  bool sigmoid = row->spec.activation == RMS_ACT_SIGMOID;
+  return (ball){row->act[j].hi, verify_activation_error(row->z[j], sigmoid, a->u, a->eta)};
 }
 
-/* The gradient of z from that of act(z): (p*sig)*(1 + z*(1 - sig)), or (p*(1 - sig))*sig. */
+/* The gradient of z from that of act(z), whose terms have this size. */
 static void bound_dz(verify_row *row, const arithmetic *a, ball of_act, double size, int64_t j) {
-  ball sigmoid = sigmoid_of(row, a, j), rest = rounded(a, subtract(exact(1), sigmoid)), slope = sigmoid, dz;
-  if (row->spec.activation == RMS_ACT_SIGMOID) {
-    dz = multiply(rounded(a, multiply(of_act, rest)), sigmoid);
-  } else {
-    slope = rounded(a, add(exact(1), rounded(a, multiply(exact(row->z[j]), rest))));
-    dz = multiply(rounded(a, multiply(of_act, sigmoid)), slope);
-  }
-  /* Three products may underflow, and their units vanish in the double arithmetic of the radius. */
-  row->dz_error[j] = settle(a, dz).e + 3 * a->eta * (2 + fabs(slope.v));
-  row->dz_size[j] = size * sigmoid.v * (row->spec.activation == RMS_ACT_SIGMOID ? 1 : 1 + fabs(row->z[j]));
+  bool sigmoid = row->spec.activation == RMS_ACT_SIGMOID;
+  double v = dd_activation_slope(dd_from(row->z[j]), sigmoid).hi;
+  ball slope = {v, verify_activation_slope_error(row->z[j], sigmoid, a->u, a->eta)};
+  /* A product that underflows loses a unit, which may vanish in the double arithmetic of the radius. */
+  row->dz_error[j] = settle(a, multiply(of_act, slope)).e + 2 * a->eta;
+  row->dz_size[j] = size * (fabs(v) + slope.e / a->u);
 }
 
 static int is_gated_after(const verify_row *row) {

@@ -34,7 +34,7 @@ typedef struct verify_row {
   unsigned char *in_stat; /* width flags                    */
   const double *x, *g, *b, *z, *dy, *dres, *old;
   verify_group *group; /* groups of them */
-  dd *sigmoid, *act;   /* of z, with a gate                                       */
+  dd *act;             /* act(z), with a gate                                     */
   dd *v;               /* what is normalised: x, or x*act with a gate before      */
   dd *h;               /* v*r or (x - mean)*r                                     */
   dd *q;               /* h, rounded to the data type when rounding before        */

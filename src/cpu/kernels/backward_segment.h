@@ -222,6 +222,17 @@ INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n) {
   return s->bias ? K(round_product)(s, V(add)(h, bias)) : h;
 }
 
+/* act(z) and its derivative. */
+typedef struct {
+  VEC act, slope;
+} K(gate_vectors);
+
+NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  VEC z = K(load)(gate, j, n, false), sig = K(sigmoid)(z);
+  K(gate_vectors) v = {K(activate)(z, sig, sigmoid), K(activate_slope)(z, sig, sigmoid)};
+  return v;
+}
+
 typedef struct {
   VEC r, mean, a, b;
   REAL c;
@@ -231,15 +242,12 @@ typedef struct {
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
   const bool after = !w.common && s->gate, gated = !w.common && s->x.gate;
-  VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, z = dy, sig = dy, act = dy, dz = dy, h, dx;
-  if (after || gated) {
-    z = K(load)(after ? s->gate : s->x.gate, j, n, false);
-    sig = K(sigmoid)(z);
-    act = K(activate)(z, sig, s->sigmoid);
-  }
-  if (after) dm = K(round_product)(s, V(mul)(dy, act));
+  VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, dz = dy, h, dx;
+  K(gate_vectors) gate = {dy, dy};
+  if (after || gated) gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
+  if (after) dm = K(round_product)(s, V(mul)(dy, gate.act));
   VEC u = K(load_u)(s, dm, j, n, w.scaled, w.common), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
-  if (gated) v = V(mul)(v, act);
+  if (gated) v = V(mul)(v, gate.act);
   if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
     h = V(mul)(V(sub)(v, k.mean), k.r);
@@ -251,11 +259,8 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
-  if (after && s->dgate) dz = K(activation_gradient)(V(mul)(dy, K(ungated)(s, h, j, n)), z, sig, s->sigmoid);
-  if (gated) {
-    if (s->dgate) dz = K(activation_gradient)(V(mul)(dx, x), z, sig, s->sigmoid);
-    dx = V(mul)(dx, act);
-  }
+  if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n)) : V(mul)(dx, x), gate.slope);
+  if (gated) dx = V(mul)(dx, gate.act);
   if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
   if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);

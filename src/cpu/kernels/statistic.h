@@ -22,14 +22,15 @@ typedef struct {
   REAL up1, up2;
 } K(source);
 
-/* How it is read: known at the call, so that the branches on it vanish. */
+/* How it is read: known at the call, so that the branches on it vanish. in_place: the activation is part of the loop,
+ * which makes it quicker and the code larger. */
 typedef struct {
-  bool residual, gated, scaled;
+  bool residual, gated, scaled, in_place;
 } K(reading);
 
 /* Everything that the source has. */
 INLINE K(reading) K(read_all)(const K(source) * s) {
-  K(reading) as = {s->residual != NULL, s->gate != NULL, true};
+  K(reading) as = {s->residual != NULL, s->gate != NULL, .scaled = true};
   return as;
 }
 
@@ -38,9 +39,13 @@ typedef struct {
 } K(lanes);
 
 /* act(z) of n elements of a gate. */
-INLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+INLINE VEC K(load_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
   VEC z = K(load)(gate, j, n, false);
   return K(activate)(z, K(sigmoid)(z), sigmoid);
+}
+
+NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  return K(load_gate_in_place)(gate, j, n, sigmoid);
 }
 
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) {
@@ -49,7 +54,8 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) 
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
     if (!s->residual_is_f32) v = V(round)(v, T);
   }
-  if (as.gated) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
+  if (as.gated && as.in_place) v = V(mul)(v, K(load_gate_in_place)(s->gate, j, n, s->sigmoid));
+  if (as.gated && !as.in_place) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
   if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
   return v;
 }
@@ -173,11 +179,11 @@ NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
   if (s->sigmoid) {
     K(source) sigmoid = *s;
     sigmoid.sigmoid = true;
-    return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as.gated = true});
+    return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
   }
   K(source) silu = *s;
   silu.sigmoid = false;
-  return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as.gated = true});
+  return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
 }
 
 NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
