@@ -14,7 +14,7 @@ int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *a
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
   int32_t t = args->x.dtype, w = args->weight_dtype;
-  uint32_t modes = (uint32_t)(spec->kind | spec->eps_place | spec->rounding | spec->weight_per_inner |
+  uint32_t modes = (uint32_t)(spec->kind | spec->eps_place | (spec->rounding & ~1) | spec->weight_per_inner |
                               spec->gate_place | spec->activation | args->x.reserved | args->y.reserved);
   uint64_t unusual =
       modes | (uintptr_t)spec->indices | rms_bits_of(spec->weight_offset) |
@@ -46,7 +46,7 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->lay.dtype = dtype;
   job->lay.kind = RMS_KIND_RMS;
   job->lay.eps_place = RMS_EPS_INSIDE;
-  job->lay.rounding = RMS_ROUND_AFTER_WEIGHT;
+  job->lay.rounding = (rms_rounding)spec->rounding;
   job->lay.gate_place = RMS_GATE_NONE;
   job->lay.activation = RMS_ACT_SILU;
   job->lay.residual_is_f32 = job->lay.per_inner = false;

@@ -92,9 +92,9 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
   rms_fp_word callers = rms_fp_enter();
-  bool done = kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols,
-                                  spec->partial ? spec->partial : spec->cols, spec->eps,
-                                  weight_dtype != RMS_AS_X && weight_dtype != dtype);
+  bool done = kernels->row[dtype](
+      args->y.data, args->x.data, args->weight, spec->cols, spec->partial ? spec->partial : spec->cols, spec->eps,
+      weight_dtype != RMS_AS_X && weight_dtype != dtype, spec->rounding == RMS_ROUND_BEFORE_WEIGHT);
   rms_fp_leave(callers);
   return done;
 }

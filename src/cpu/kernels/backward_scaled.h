@@ -4,16 +4,17 @@
  * powers of two. */
 
 INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
+  const K(sweep) w = {.scaled = scaled, .common = common, .before = s->before};
   K(extent) e = K(no_extent)();
   int64_t j = 0;
   for (; j + 2 * LANES <= s->width; j += 2 * LANES) {
-    VEC a = K(load_dm)(s, j, LANES, common), b = K(load_dm)(s, j + LANES, LANES, common);
-    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, scaled, common), true);
-    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, scaled, common), true);
+    VEC a = K(load_dm)(s, j, LANES, w), b = K(load_dm)(s, j + LANES, LANES, w);
+    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, w), true);
+    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, w), true);
   }
   for (; j < s->width; j += LANES) {
     int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
-    K(extend)(&e, &e.most.a, K(load_u)(s, K(load_dm)(s, j, n, common), j, n, scaled, common), true);
+    K(extend)(&e, &e.most.a, K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w), true);
   }
   return e;
 }

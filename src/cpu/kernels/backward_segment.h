@@ -30,16 +30,28 @@ typedef struct {
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
 
+/* What a sweep computes: known at the call, so that the branches on it vanish. gate: the job has one and is otherwise
+ * as plain as a common one (K(gate_is_alone)); `after` says where, and the activation is part of the loop. before:
+ * of a common job, rounding before the weight. */
+typedef struct {
+  bool layer, scaled, common, before, gate, after;
+} K(sweep);
+
+INLINE bool K(is_before)(const K(gradient) * s, K(sweep) w) {
+  return w.common ? w.before : s->before;
+}
+
 /* A product with the weight or with act(z), in the type that the definition gives it. */
 INLINE VEC K(round_product)(const K(gradient) * s, VEC v) {
   return s->before && !s->weight_is_f32 ? V(round)(v, T) : v;
 }
 
 /* dm: dy, or what reaches the norm of it through the gate behind. */
-INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, bool common) {
+INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
   VEC dy = K(load)(s->dy, j, n, false);
-  if (common || !s->gate) return dy;
-  return K(round_product)(s, V(mul)(dy, K(load_gate)(s->gate, j, n, s->sigmoid)));
+  if (w.common || (w.gate && !w.after) || !s->gate) return dy;
+  VEC act = w.gate ? K(load_gate_in_place)(s->gate, j, n, s->sigmoid) : K(load_gate)(s->gate, j, n, s->sigmoid);
+  return K(round_product)(s, V(mul)(dy, act));
 }
 
 /* The same as a source, where nothing is rounded. */
@@ -50,14 +62,14 @@ INLINE K(source) K(dm_source)(const K(gradient) * s) {
   return dm;
 }
 
-INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, bool scaled, bool common) {
+INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w) {
   VEC u = dm;
-  bool before = !common && s->before;
-  if (scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
-  if (!common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (before) u = V(round)(u, T);
-  if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
+  bool before = K(is_before)(s, w);
+  if (w.scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
+  if (w.common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
+  if (!w.common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+  if (before) u = w.common ? V(round_clean)(u, T) : V(round)(u, T);
+  if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
 
@@ -73,11 +85,6 @@ typedef struct {
   VEC r, mean;
 } K(statistic_vectors);
 
-/* What a sweep computes: known at the call, so that the branches on it vanish. */
-typedef struct {
-  bool layer, scaled, common;
-} K(sweep);
-
 INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vectors) st, bool layer) {
   if (layer) {
     v = V(mul)(V(sub)(v, st.mean), st.r);
@@ -90,8 +97,8 @@ INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vec
 /* Adds one vector of which n elements are there: the others, dy = 0, add zeros. */
 INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j, int n,
                                    K(statistic_vectors) st, K(sweep) w) {
-  VEC u = K(load_u)(s, K(load_dm)(s, j, n, w.common), j, n, w.scaled, w.common);
-  K(reading) as = {.gated = !w.common && x->gate, .scaled = w.scaled};
+  VEC u = K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w);
+  K(reading) as = {.gated = w.gate ? !w.after : !w.common && x->gate, .scaled = w.scaled, .in_place = w.gate};
   return K(add_product)(acc, u, K(load_source)(x, j, n, as), st, w.layer);
 }
 
@@ -136,7 +143,7 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
 INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
   K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
   K(source) x = s->x;
-  if (w.common) x.x_is_f32 = false;
+  if (w.common || w.gate) x.x_is_f32 = false;
   double ux = 0, u = 0;
   for (int64_t from = 0;; from += K(PORTION)) {
     bool last = s->width - from <= K(PORTION);
@@ -152,6 +159,10 @@ NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
   return K(sum_gradient)(s, st, (K(sweep)){.common = true});
 }
 
+NOINLINE K(row_sums) K(sums_before)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = true});
+}
+
 NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
   return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true});
 }
@@ -160,9 +171,17 @@ NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool la
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
+NOINLINE K(row_sums) K(sums_gate_after)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .after = true});
+}
+
+NOINLINE K(row_sums) K(sums_gate_before)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true});
+}
+
 /* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
-  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true});
+  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true, .before = s->before});
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true});
 }
 
@@ -204,8 +223,8 @@ INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
   V(store)(block + j, V(add)(V(load)(block + j, REAL_TYPE, 0), term), REAL_TYPE, 0);
 }
 
-INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, bool common) {
-  if (common || !s->before) return V(mul)(dm, h);
+INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, K(sweep) w) {
+  if (!K(is_before)(s, w)) return V(mul)(dm, h);
   return K(round_product)(s, V(mul)(dm, V(round)(h, T)));
 }
 
@@ -227,10 +246,14 @@ typedef struct {
   VEC act, slope;
 } K(gate_vectors);
 
-NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+INLINE K(gate_vectors) K(open_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
   VEC z = K(load)(gate, j, n, false), sig = K(sigmoid)(z);
   K(gate_vectors) v = {K(activate)(z, sig, sigmoid), K(activate_slope)(z, sig, sigmoid)};
   return v;
+}
+
+NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  return K(open_gate_in_place)(gate, j, n, sigmoid);
 }
 
 typedef struct {
@@ -241,12 +264,15 @@ typedef struct {
 /* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
-  const bool after = !w.common && s->gate, gated = !w.common && s->x.gate;
+  const bool after = w.gate ? w.after : !w.common && s->gate, gated = w.gate ? !w.after : !w.common && s->x.gate;
   VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, dz = dy, h, dx;
   K(gate_vectors) gate = {dy, dy};
-  if (after || gated) gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
+  if (w.gate)
+    gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
+  else if (after || gated)
+    gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   if (after) dm = K(round_product)(s, V(mul)(dy, gate.act));
-  VEC u = K(load_u)(s, dm, j, n, w.scaled, w.common), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
+  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
   if (gated) v = V(mul)(v, gate.act);
   if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
@@ -266,13 +292,20 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
   if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
   if (!w.common && s->dgate) K(put)(s->dgate, j, n, dz, false, s->stream_dgate);
-  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dm, h, w.common));
+  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dm, h, w));
   if (s->dbias) K(add_to_block)(s->dbias, j, dm);
 }
 
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
-  if (w.common) s.x.x_is_f32 = false, s.indices = NULL;
+  if (w.common || w.gate) s.x.x_is_f32 = false, s.indices = NULL;
+  if (w.gate) {
+    s.k = INT64_MAX; /* all elements, and the padding of the last vector, are in the statistic */
+    s.dresidual = s.bias = NULL;
+    s.dresidual_out = NULL;
+    s.dbias = NULL;
+    s.add_to_dx = false;
+  }
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.a), V(set)(co.b), co.c};
   int64_t j = 0, next = 0;
   for (; j + LANES <= s.width; j += LANES) {
@@ -289,9 +322,17 @@ NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficient
   K(write_gradient)(s, st, co, (K(sweep)){.layer = layer});
 }
 
+NOINLINE void K(write_gate_after)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .after = true});
+}
+
+NOINLINE void K(write_gate_before)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true});
+}
+
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
   if (s->gain && !layer)
-    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true});
+    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true, .before = s->before});
   else
     K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
 }

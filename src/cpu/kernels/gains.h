@@ -9,6 +9,11 @@ INLINE VEC K(gain)(const char *weight, int64_t j, int n, REAL offset, bool wide)
   return V(add)(K(load)(weight, j, n, wide), V(set)(offset));
 }
 
+/* Whether h is rounded on its own before it is multiplied; never if it is not narrower than the arithmetic. */
+INLINE bool K(rounds_before)(const rms_layout *lay) {
+  return T != REAL_TYPE && lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+}
+
 typedef struct {
   const REAL *gain, *bias; /* NULL: absent                                     */
   int64_t inner, group;    /* elements from one inner index or group to the next */

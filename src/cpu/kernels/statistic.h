@@ -30,7 +30,7 @@ typedef struct {
 
 /* Everything that the source has. */
 INLINE K(reading) K(read_all)(const K(source) * s) {
-  K(reading) as = {s->residual != NULL, s->gate != NULL, .scaled = true};
+  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .scaled = true};
   return as;
 }
 
@@ -376,7 +376,7 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, K(rea
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
   if (s->residual || s->gate)
-    e = K(extent_of)(e, s, n, (K(reading)){s->residual != NULL, s->gate != NULL, false}, false);
+    e = K(extent_of)(e, s, n, (K(reading)){.residual = s->residual != NULL, .gated = s->gate != NULL}, false);
   else
     e = K(extent_of)(e, s, n, (K(reading)){false}, false);
   return K(sum_lanes)(e.most) == 0;
@@ -384,7 +384,7 @@ NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  K(reading) as = {s->residual != NULL, s->gate != NULL, false};
+  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL};
   if (!indices && (s->residual || s->gate)) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, as, true));
   if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, (K(reading)){false}, true));
   K(packed) room;

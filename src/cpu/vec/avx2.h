@@ -247,6 +247,16 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return a;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  if (type != RMS_BF16) return vf_round(a, type);
+  const __m256i high = _mm256_set1_epi32((int)0xffff0000u), half = _mm256_set1_epi32(0x7fff);
+  __m256i lo = _mm256_castps_si256(a.lo), hi = _mm256_castps_si256(a.hi), one = _mm256_set1_epi32(1);
+  lo = _mm256_add_epi32(_mm256_add_epi32(lo, half), _mm256_and_si256(_mm256_srli_epi32(lo, 16), one));
+  hi = _mm256_add_epi32(_mm256_add_epi32(hi, half), _mm256_and_si256(_mm256_srli_epi32(hi, 16), one));
+  vf r = {_mm256_castsi256_ps(_mm256_and_si256(lo, high)), _mm256_castsi256_ps(_mm256_and_si256(hi, high))};
+  return r;
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   int lo = eo ? (n + 1) / 2 : n, hi = eo ? n / 2 : n - 8;
   a.lo = _mm256_and_ps(a.lo, _mm256_castsi256_ps(vf_mask8(lo)));

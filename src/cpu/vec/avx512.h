@@ -99,6 +99,10 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return type == RMS_F16 ? vf_from_bits16(vf_to_bits16(a, RMS_F16), RMS_F16) : a;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   (void)eo;
   return _mm512_maskz_mov_ps(vf_mask(n), a);

@@ -108,6 +108,10 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return r;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   char bytes[64];
   vf_store(bytes, a, RMS_F32, eo);

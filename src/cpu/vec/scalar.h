@@ -109,6 +109,10 @@ static VEC_CALL vf vf_round(vf a, rms_dtype type) {
   return a;
 }
 
+static VEC_CALL vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static VEC_CALL vf vf_first(vf a, int n, int eo) {
   (void)eo;
   for (int i = n; i < 16; i++)
