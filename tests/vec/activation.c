@@ -83,7 +83,7 @@ static void check_result(double z, rms_dtype type, int which, double have) {
 
 /* The limits. */
 static void check_special(double z, int which, double have) {
-  static const double at_infinity[RESULTS] = {1, INFINITY, 0, 1}, at_minus_infinity[RESULTS] = {0, -0.0, 0, -0.0};
+  static const double at_infinity[RESULTS] = {1, HUGE_VAL, 0, 1}, at_minus_infinity[RESULTS] = {0, -0.0, 0, -0.0};
   t_context("result %d at z = %g", which, z);
   if (isnan(z)) {
     T_CHECK(isnan(have));
