@@ -40,34 +40,36 @@ static inline dd dd_exp(dd a) {
   return dd_scale(m, power);
 }
 
-/* q with sigmoid(z) = q 2^power, q between 0.35 and 1.42: a product with q does not underflow before its time. */
-static inline dd dd_sigmoid_parts(dd z, int *power) {
-  if (z.hi >= 0) {
-    *power = 0;
-    return dd_divide(dd_from(1), dd_add(dd_from(1), dd_exp(dd_negate(z))));
-  }
-  dd m = dd_exp_parts(z, power);
-  return dd_divide(m, dd_add(dd_from(1), dd_scale(m, *power)));
-}
-
-/* 1 - dd_sigmoid(z) is dd_sigmoid(-z), without cancellation. */
-static inline dd dd_sigmoid(dd z) {
-  int power;
-  dd q = dd_sigmoid_parts(z, &power);
-  return dd_scale(q, power);
+/* q and rest with sigmoid(z) = q 2^power and 1 - sigmoid(z) = rest, without cancellation. q lies between 0.35 and 1.42:
+ * a product with it does not underflow before its time. */
+static inline dd dd_sigmoid_parts(dd z, dd *rest, int *power) {
+  const bool below = z.hi < 0;
+  int down;
+  dd m = dd_exp_parts(below ? z : dd_negate(z), &down); /* exp(-|z|) = m 2^down */
+  dd whole = dd_add(dd_from(1), dd_scale(m, down));
+  dd large = dd_divide(dd_from(1), whole), small = dd_divide(m, whole);
+  *rest = below ? large : dd_scale(small, down);
+  *power = below ? down : 0;
+  return below ? small : large;
 }
 
 /* sigmoid(z) or silu(z) = z sigmoid(z) */
 static inline dd dd_activation(dd z, bool sigmoid) {
+  dd rest;
   int power;
-  dd q = dd_sigmoid_parts(z, &power);
+  dd q = dd_sigmoid_parts(z, &rest, &power);
   return dd_scale(sigmoid ? q : dd_multiply(z, q), power);
 }
 
-/* Its derivative: s (1 - s), or s (1 + z (1 - s)), with s = sigmoid(z). */
+static inline dd dd_sigmoid(dd z) {
+  return dd_activation(z, true);
+}
+
+/* The derivative: s (1 - s), or s (1 + z (1 - s)), with s = sigmoid(z). */
 static inline dd dd_activation_slope(dd z, bool sigmoid) {
+  dd rest;
   int power;
-  dd q = dd_sigmoid_parts(z, &power), rest = dd_sigmoid(dd_negate(z));
+  dd q = dd_sigmoid_parts(z, &rest, &power);
   return dd_scale(dd_multiply(q, sigmoid ? rest : dd_add(dd_from(1), dd_multiply(z, rest))), power);
 }
 

@@ -83,7 +83,7 @@ static void check_result(double z, rms_dtype type, int which, double have) {
 
 /* The limits. */
 static void check_special(double z, int which, double have) {
-  static const double at_infinity[RESULTS] = {1, INFINITY, 0, 1}, at_minus_infinity[RESULTS] = {0, -0.0, 0, -0.0};
+  static const double at_infinity[RESULTS] = {1, HUGE_VAL, 0, 1}, at_minus_infinity[RESULTS] = {0, -0.0, 0, -0.0};
   t_context("result %d at z = %g", which, z);
   if (isnan(z)) {
     T_CHECK(isnan(have));
@@ -153,6 +153,36 @@ static void zeros_and_nans(void) {
   }
 }
 
+static uint64_t hash(uint64_t sum, const void *numbers, rms_dtype type, int count) {
+  for (int i = 0; i < count; i++)
+    sum = (sum ^ t_element_bits((const char *)numbers + (size_t)i * rms_dtype_size(type), type)) *
+          UINT64_C(0x100000001b3);
+  return sum;
+}
+
+/* The bits of all results for all bf16 and f16 numbers, in f32 and in f64: other compilers and machines have the same.
+ */
+static void digests(void) {
+  uint64_t narrow = UINT64_C(0xcbf29ce484222325), wide = narrow;
+  for (int64_t base = 0; base < 2 * HALVES; base += F64_LANES) {
+    float z[F32_LANES] = {0};
+    double wide_z[F64_LANES];
+    ref_activated_f32 results;
+    ref_activated_f64 wide_results;
+    for (int i = 0; i < F64_LANES; i++) {
+      wide_z[i] = input(base + i, RMS_F64);
+      z[i] = (float)wide_z[i];
+    }
+    vec_activations_scalar.f32(z, &results);
+    vec_activations_scalar.f64(wide_z, &wide_results);
+    narrow = hash(narrow, &results, RMS_F32, sizeof results / sizeof(float));
+    wide = hash(wide, &wide_results, RMS_F64, sizeof wide_results / sizeof(double));
+  }
+  t_context("a change of these digests is a change of the contract in docs/numerics.md");
+  T_EQ_INT(UINT64_C(0x563911bd2dc95812), narrow);
+  T_EQ_INT(UINT64_C(0x85a2875859cf1552), wide);
+}
+
 /* ---- Every instruction set against scalar ---- */
 
 static void same_bits(const char *isa, const ref_activations *activations) {
@@ -209,6 +239,7 @@ int main(int argc, char **argv) {
       {"within_bounds_f32", within_bounds_f32},
       {"within_bounds_f64", within_bounds_f64},
       {"zeros_and_nans", zeros_and_nans},
+      {"digests", digests},
 #ifdef RMS_WITH_AVX2
       {"avx2", avx2},
 #endif
