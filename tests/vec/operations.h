@@ -220,6 +220,9 @@ static void check_narrow(const float *from, rms_dtype type, int eo) {
   T_EQ_ELEMENTS(want, have, type, F32_LANES);
   elements(rounded, type == RMS_BF16 ? vf_round(a, RMS_BF16) : vf_round(a, RMS_F16), eo);
   T_EQ_ELEMENTS(wide, rounded, RMS_F32, F32_LANES);
+  a = load(clean, RMS_F32, eo);
+  elements(rounded, type == RMS_BF16 ? vf_round_clean(a, RMS_BF16) : vf_round_clean(a, RMS_F16), eo);
+  T_EQ_ELEMENTS(wide, rounded, RMS_F32, F32_LANES);
 }
 
 /* Rounding at every value of the type, halfway to the next one, and one step to either side of that. */
