@@ -215,7 +215,7 @@ static void check_clean_rounding(const float *from, rms_dtype type, int eo) {
 }
 
 static void check_narrow(const float *from, rms_dtype type, int eo) {
-  uint16_t want[F32_LANES], have[F32_LANES];
+  uint16_t want[F32_LANES], have[2 * F32_LANES]; /* room for elements of any type */
   float rounded[F32_LANES], wide[F32_LANES];
   vf a = load(from, RMS_F32, eo);
   for (int i = 0; i < F32_LANES; i++) {
