@@ -136,6 +136,7 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
 
 /* zero_r: the r of a segment of zeros. */
 INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer, bool common, bool gate) {
+  if (common && T != REAL_TYPE && s->weight && !s->gain) return K(sums_raw)(s, st, layer);
   if (common && T != REAL_TYPE && s->before) return K(sums_before)(s, st);
   if (common) return layer ? K(sums_layer)(s, st) : K(sums_rms)(s, st);
   if (gate) return s->gate ? K(sums_gate_after)(s, st) : K(sums_gate_before)(s, st);
@@ -192,6 +193,8 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   K(open_gradient)(job, sums, at, &m.s);
   if (gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   rows.gain = m.s.gain;
+  rows.raw_gain = K(are_raw)(gains) ? m.s.weight : NULL;
+  rows.offset = m.s.offset;
   rows.dweight = m.s.dweight;
   rows.dbias = m.s.dbias;
   rows.stream = m.s.stream_dx;

@@ -8,7 +8,9 @@ typedef struct {
   const char *x[K(BATCH)], *dy[K(BATCH)];
   char *dx[K(BATCH)];
   REAL r[K(BATCH)], mean[K(BATCH)], c[K(BATCH)], a[K(BATCH)], b[K(BATCH)];
-  const REAL *gain;          /* NULL: none                                                   */
+  const REAL *gain;     /* NULL: none, or raw                                           */
+  const char *raw_gain; /* NULL: none, or laid out; plus `offset`                       */
+  REAL offset;
   REAL *dweight, *dbias;     /* NULL: not wanted                                             */
   int64_t width, k;          /* elements, and those of them that are in the statistic        */
   int64_t ahead_x, ahead_dy; /* bytes from the rows to those that should be fetched early; 0 */
@@ -75,6 +77,7 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
 
 /* No gain is a gain of one, which changes no bit. */
 INLINE VEC K(column_gain)(const K(gradient_rows) * s, int64_t j, int n) {
+  if (T != REAL_TYPE && s->raw_gain) return K(gain)(s->raw_gain, j, n, s->offset, false);
   return s->gain ? K(load_gain)(s->gain, j, n) : V(set)(1);
 }
 

@@ -32,12 +32,12 @@ typedef struct {
 
 /* What a sweep computes: known at the call, so that the branches on it vanish. gate: the job has one and is otherwise
  * as plain as a common one (K(gate_is_alone)); `after` says where, and the activation is part of the loop. before:
- * of a common job, rounding before the weight. */
+ * of a common job, rounding before the weight. raw: the gain of a common job or a lone gate is not laid out. */
 typedef struct {
-  bool layer, scaled, common, before, gate, after;
+  bool layer, scaled, common, before, gate, after, raw;
 } K(sweep);
 
-/* Whether the gain is laid out, and no NaN has a payload: see V(store_clean). */
+/* Whether no NaN has a payload: see V(store_clean). */
 INLINE bool K(is_lean)(K(sweep) w) {
   return w.common || w.gate;
 }
@@ -46,8 +46,13 @@ INLINE VEC K(round_data)(VEC v, K(sweep) w) {
   return K(is_lean)(w) ? V(round_clean)(v, T) : V(round)(v, T);
 }
 
+INLINE bool K(has_gain)(const K(gradient) * s, K(sweep) w) {
+  return K(is_lean)(w) && !w.raw ? s->gain != NULL : s->weight != NULL;
+}
+
 INLINE VEC K(gain_of)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
-  return K(is_lean)(w) ? K(load_gain)(s->gain, j, n) : K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  if (K(is_lean)(w) && !w.raw) return K(load_gain)(s->gain, j, n);
+  return K(gain)(s->weight, j, n, s->offset, !w.raw && s->weight_is_f32);
 }
 
 INLINE bool K(is_before)(const K(gradient) * s, K(sweep) w) {
@@ -79,7 +84,7 @@ INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w
   VEC u = dm;
   bool before = K(is_before)(s, w);
   if (w.scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (K(is_lean)(w) ? s->gain != NULL : s->weight != NULL) u = V(mul)(u, K(gain_of)(s, j, n, w));
+  if (K(has_gain)(s, w)) u = V(mul)(u, K(gain_of)(s, j, n, w));
   if (before) u = K(round_data)(u, w);
   if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
@@ -179,16 +184,22 @@ NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
   return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true});
 }
 
+/* Of common jobs whose gain is not laid out. */
+NOINLINE K(row_sums) K(sums_raw)(const K(gradient) * s, K(statistic) st, bool layer) {
+  if (layer) return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true, .raw = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = true});
+}
+
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
 NOINLINE K(row_sums) K(sums_gate_after)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .after = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .after = true, .raw = T != REAL_TYPE && !s->gain});
 }
 
 NOINLINE K(row_sums) K(sums_gate_before)(const K(gradient) * s, K(statistic) st) {
-  return K(sum_gradient)(s, st, (K(sweep)){.gate = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .raw = T != REAL_TYPE && !s->gain});
 }
 
 /* s->gain: the job is common. */
@@ -242,7 +253,7 @@ INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, K(sweep) w) {
 
 /* What the forward multiplies by the activation of a gate behind the norm. */
 INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n, K(sweep) w) {
-  const bool weighted = K(is_lean)(w) ? s->gain != NULL : s->weight != NULL;
+  const bool weighted = K(has_gain)(s, w);
   VEC bias = h;
   if (s->bias) bias = K(load)(s->bias, j, n, s->weight_is_f32);
   if (!s->before && weighted) {
@@ -342,11 +353,11 @@ NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficient
 }
 
 NOINLINE void K(write_gate_after)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
-  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .after = true});
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .after = true, .raw = T != REAL_TYPE && !s->gain});
 }
 
 NOINLINE void K(write_gate_before)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
-  K(write_gradient)(s, st, co, (K(sweep)){.gate = true});
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .raw = T != REAL_TYPE && !s->gain});
 }
 
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
