@@ -18,6 +18,7 @@ typedef struct apply_options {
   const char *kind, *rounding;
   const char *weight, *bias, *residual, *residual_out, *rstd, *mean;
   const char *dy, *dweight, *dbias, *dresidual;
+  const char *gate, *gate_place, *activation, *dgate;
   double eps, p, weight_offset;
   int64_t k, groups, threads;
   int eps_outside;
@@ -25,8 +26,8 @@ typedef struct apply_options {
 
 typedef struct apply_job {
   const apply_options *options;
-  npy_array x, weight, bias, residual, dy, dresidual;        /* inputs; data = NULL: not given   */
-  npy_array y, residual_out, rstd, mean, dx, dweight, dbias; /* outputs; data = NULL: not wanted */
+  npy_array x, weight, bias, residual, dy, dresidual, gate;         /* inputs; data = NULL: not given   */
+  npy_array y, residual_out, rstd, mean, dx, dweight, dbias, dgate; /* outputs; data = NULL: not wanted */
   rms_spec spec;
   rms_dtype dtype, weight_dtype, residual_dtype; /* of the data, of weight and bias, of the residual stream */
   int64_t outer, inner;
@@ -43,6 +44,7 @@ static const char EXAMPLES[] =
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --rounding before                      Llama\n"
     "  rmsnorm apply x.npy -o y.npy --p 0.0625                                            pRMSNorm\n"
     "  rmsnorm apply x.npy -o y.npy --residual r.npy --residual-out s.npy\n"
+    "  rmsnorm apply x.npy -o y.npy --weight w.npy --gate z.npy --gate-place before       Mamba2\n"
     "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
 
 static const char NOTES[] =
@@ -94,18 +96,40 @@ static int read_numbers(const apply_options *o, rms_spec *spec) {
   return CLI_OK;
 }
 
+/* The gate's place and activation; both have a default once there is a gate. */
+static int read_gate(const apply_options *o, rms_spec *spec) {
+  const char *name = o->gate_place ? "--gate-place" : o->activation ? "--activation" : o->dgate ? "--dgate" : NULL;
+  if (!o->gate) return name ? cli_error(name, "needs --gate Z.npy") : CLI_OK;
+  spec->gate_place = RMS_GATE_AFTER;
+  if (o->gate_place && strcmp(o->gate_place, "before") == 0)
+    spec->gate_place = RMS_GATE_BEFORE;
+  else if (o->gate_place && strcmp(o->gate_place, "after") != 0)
+    return cli_error("--gate-place", "'%s' is neither after nor before", o->gate_place);
+  if (o->activation && strcmp(o->activation, "sigmoid") == 0)
+    spec->activation = RMS_ACT_SIGMOID;
+  else if (o->activation && strcmp(o->activation, "silu") != 0)
+    return cli_error("--activation", "'%s' is neither silu nor sigmoid", o->activation);
+  return CLI_OK;
+}
+
 static int check_combination(const apply_options *o, const rms_spec *spec) {
   if (o->mean && spec->kind != RMS_KIND_LAYER) return cli_error("--mean", "belongs to --kind layer");
   if (o->residual_out && !o->residual) return cli_error("--residual-out", "needs --residual");
   if (!o->dy) {
     if (!o->output) return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
-    const char *name = o->dweight ? "--dweight" : o->dbias ? "--dbias" : o->dresidual ? "--dresidual" : NULL;
+    const char *name = o->dweight     ? "--dweight"
+                       : o->dbias     ? "--dbias"
+                       : o->dresidual ? "--dresidual"
+                       : o->dgate     ? "--dgate"
+                                      : NULL;
     return name ? cli_error(name, "needs --backward DY.npy") : CLI_OK;
   }
-  if (!o->output && !o->dweight && !o->dbias)
-    return cli_error(NULL, "--backward needs an output: -o DX.npy, --dweight DW.npy or --dbias DB.npy");
+  if (!o->output && !o->dweight && !o->dbias && !o->dgate)
+    return cli_error(NULL, "--backward needs an output: -o DX.npy, --dweight DW.npy, --dbias DB.npy or --dgate DZ.npy");
   if (o->residual) return cli_error("--residual", "contradicts --backward: give the residual sum as IN.npy");
-  if (o->bias) return cli_error("--bias", "has no part in --backward; --dbias DB.npy is its gradient");
+  if (o->bias && !(o->dgate && spec->gate_place == RMS_GATE_AFTER))
+    return cli_error("--bias", "has no part in --backward but for --dgate of a gate after the norm;"
+                               " --dbias DB.npy is its gradient");
   const char *name = o->rstd ? "--rstd" : o->mean ? "--mean" : NULL;
   return name ? cli_error(name, "is an output of the forward") : CLI_OK;
 }
@@ -120,8 +144,8 @@ static int read_array(const char *path, npy_array *array) {
 
 static int read_inputs(apply_job *job) {
   const apply_options *o = job->options;
-  const char *paths[] = {o->input, o->weight, o->bias, o->residual, o->dy, o->dresidual};
-  npy_array *arrays[] = {&job->x, &job->weight, &job->bias, &job->residual, &job->dy, &job->dresidual};
+  const char *paths[] = {o->input, o->weight, o->bias, o->residual, o->dy, o->dresidual, o->gate};
+  npy_array *arrays[] = {&job->x, &job->weight, &job->bias, &job->residual, &job->dy, &job->dresidual, &job->gate};
   const size_t count = sizeof paths / sizeof paths[0];
   int standard = 0;
   for (size_t i = 0; i < count; i++)
@@ -206,6 +230,7 @@ static int check_inputs(apply_job *job) {
                      verify_dtype_name(type));
   job->dtype = job->weight_dtype = job->residual_dtype = type;
   if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
+  if (check_tensor(job, o->gate, &job->gate, type, type) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;
   if (o->residual) job->residual_dtype = job->residual.dtype;
   if (o->dy && check_tensor(job, o->input, &job->x, type, wide) != CLI_OK) return CLI_BAD;
@@ -248,7 +273,11 @@ static rms_backward_args backward_args(const apply_job *job) {
                              .workspace_bytes = job->workspace_bytes,
                              .weight_dtype = (int32_t)job->weight_dtype,
                              .dweight_dtype = (int32_t)job->weight_dtype,
-                             .dbias_dtype = (int32_t)job->weight_dtype};
+                             .dbias_dtype = (int32_t)job->weight_dtype,
+                             .gate = input(&job->gate),
+                             .dgate = output(&job->dgate),
+                             .bias = job->bias.data,
+                             .bias_dtype = (int32_t)job->weight_dtype};
 }
 
 /* ---- Outputs ---- */
@@ -264,6 +293,7 @@ static int create_outputs(apply_job *job) {
   if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
   if (o->output) failed |= npy_create(o->dy ? &job->dx : &job->y, type, x->dims, x->shape);
+  if (o->dgate) failed |= npy_create(&job->dgate, type, x->dims, x->shape);
   if (o->residual_out) failed |= npy_create(&job->residual_out, job->residual_dtype, x->dims, x->shape);
   if (o->rstd) failed |= npy_create(&job->rstd, stat_type, stat_dims, stat_shape);
   if (o->mean) failed |= npy_create(&job->mean, stat_type, stat_dims, stat_shape);
@@ -285,7 +315,8 @@ static int write_outputs(const apply_job *job) {
                             {o->rstd, &job->rstd},
                             {o->mean, &job->mean},
                             {o->dweight, &job->dweight},
-                            {o->dbias, &job->dbias}};
+                            {o->dbias, &job->dbias},
+                            {o->dgate, &job->dgate}};
   npy_output wanted[NPY_OUTPUTS_MAX];
   int count = 0;
   char reason[256];
@@ -308,7 +339,8 @@ static rms_status run_forward(const apply_job *job, const rms_executor *executor
                                  .rstd = job->rstd.data,
                                  .mean = job->mean.data,
                                  .weight_dtype = (int32_t)job->weight_dtype,
-                                 .bias_dtype = (int32_t)job->weight_dtype};
+                                 .bias_dtype = (int32_t)job->weight_dtype,
+                                 .gate = input(&job->gate)};
   return rms_forward(&job->spec, &args, executor);
 }
 
@@ -345,8 +377,9 @@ static int run_job(apply_job *job) {
 }
 
 static void free_job(apply_job *job) {
-  npy_array *arrays[] = {&job->x,  &job->weight, &job->bias, &job->residual, &job->dy,    &job->dresidual,   &job->y,
-                         &job->dx, &job->rstd,   &job->mean, &job->dweight,  &job->dbias, &job->residual_out};
+  npy_array *arrays[] = {&job->x,         &job->weight,  &job->bias,  &job->residual,     &job->dy,
+                         &job->dresidual, &job->gate,    &job->y,     &job->dx,           &job->rstd,
+                         &job->mean,      &job->dweight, &job->dbias, &job->residual_out, &job->dgate};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
     npy_free(arrays[i]);
   free(job->workspace);
@@ -370,12 +403,17 @@ int cmd_apply(int argc, char **argv) {
        "round once, after the weight (default), or also before it"},
       {"residual", 0, CLI_STRING, &o.residual, "R.npy", "normalise IN + R"},
       {"residual-out", 0, CLI_STRING, &o.residual_out, "S.npy", "write IN + R"},
+      {"gate", 0, CLI_STRING, &o.gate, "Z.npy", "multiply by an activation of Z"},
+      {"gate-place", 0, CLI_STRING, &o.gate_place, "after|before",
+       "multiply the result (default), or IN before the norm"},
+      {"activation", 0, CLI_STRING, &o.activation, "silu|sigmoid", "of the gate; default silu"},
       {"rstd", 0, CLI_STRING, &o.rstd, "R.npy", "write 1/sqrt(mean square + eps) of each row"},
       {"mean", 0, CLI_STRING, &o.mean, "M.npy", "layer: write the mean of each row"},
       {"backward", 0, CLI_STRING, &o.dy, "DY.npy", "compute gradients: DY is that of the output"},
       {"dresidual", 0, CLI_STRING, &o.dresidual, "D.npy", "backward: add this gradient of the residual sum to dx"},
       {"dweight", 0, CLI_STRING, &o.dweight, "DW.npy", "backward: write the gradient of the weight"},
       {"dbias", 0, CLI_STRING, &o.dbias, "DB.npy", "backward: write the gradient of the bias"},
+      {"dgate", 0, CLI_STRING, &o.dgate, "DZ.npy", "backward: write the gradient of the gate"},
       {"threads", 0, CLI_INT, &o.threads, "N", "default 1; the result does not depend on it"},
       {0}};
   const cli_command command = {"apply",
@@ -391,7 +429,7 @@ int cmd_apply(int argc, char **argv) {
   o.input = argv[0];
   apply_job job = {.options = &o};
   if (read_kind(&o, &job.spec) != CLI_OK || read_numbers(&o, &job.spec) != CLI_OK) return CLI_BAD;
-  if (check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
+  if (read_gate(&o, &job.spec) != CLI_OK || check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
   code = run_job(&job);
   free_job(&job);
   return code;

@@ -118,6 +118,19 @@ typedef enum rms_rounding {
   RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = T(P(q*g) + b), P as below: Llama, Qwen, Mistral, ONNX             */
 } rms_rounding;
 
+/* A gate is a tensor z of the shape of x, of type T. act(z) is formed in the arithmetic of the data: f32, f64 for f64 data. */
+typedef enum rms_gate_place {
+  RMS_GATE_NONE = 0,
+  RMS_GATE_AFTER = 1, /* y = T(m*act(z)), where m is what y would be without a gate: in f32 (f64), or with
+                         RMS_ROUND_BEFORE_WEIGHT rounded by P. Qwen3-Next, Kimi-Linear, Falcon-H1                         */
+  RMS_GATE_BEFORE = 2 /* x*act(z) is normalised instead of x. Mamba2, Bamba, Zamba2, Nemotron-H, Falcon-H1                */
+} rms_gate_place;
+
+typedef enum rms_activation {
+  RMS_ACT_SILU = 0,   /* act(z) = z/(1 + exp(-z))                                       */
+  RMS_ACT_SIGMOID = 1 /* act(z) = 1/(1 + exp(-z))                                       */
+} rms_activation;
+
 /* `partial` of a shard that holds no element of the statistic; for rms_stats and the other split functions only. */
 #define RMS_PARTIAL_NONE ((int64_t)-1)
 
@@ -142,6 +155,8 @@ typedef struct rms_spec {
   int32_t eps_place;        /* rms_eps_place                                                                              */
   int32_t rounding;         /* rms_rounding                                                                               */
   int32_t weight_per_inner; /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
+  int32_t gate_place;       /* rms_gate_place; the gate itself is an argument                                             */
+  int32_t activation;       /* rms_activation, of the gate                                                                */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.
@@ -185,6 +200,7 @@ typedef struct rms_forward_args {
   rms_view residual_out;     /* optional, with residual: s                                                                */
   void *rstd, *mean;         /* optional: r and (LayerNorm) the mean, for the backward                                    */
   int32_t weight_dtype, bias_dtype;
+  rms_const_view gate;       /* z, with spec->gate_place and only then; T                                                 */
 } rms_forward_args;
 
 /* Which gradients are added to instead of set. */
@@ -210,15 +226,20 @@ typedef struct rms_backward_args {
   int32_t weight_dtype;      /* also decides how products of dweight are rounded, even without a weight: see rms_backward */
   int32_t dweight_dtype, dbias_dtype;
   int32_t accumulate;        /* RMS_ACCUMULATE_... flags                                                                  */
+  rms_const_view gate;       /* z, as in the forward                                                                      */
+  rms_view dgate;            /* optional: gradient of z; T                                                                */
+  const void *bias;          /* with RMS_GATE_AFTER and dgate: the forward's bias, which that gradient depends on         */
+  int32_t bias_dtype;        /* that of the weight where there is one                                                     */
+  int32_t reserved;          /* 0; anything else is RMS_E_VERSION                                                         */
 } rms_backward_args;
 
 /* ---- 4. The operations ---- */
 
 typedef struct rms_executor rms_executor;
 
-/* y = norm(x [+ residual]) * g [+ bias].
+/* y = norm(x [+ residual]) * g [+ bias]; with a gate, see rms_gate_place: x*act(z) is (x + residual)*act(z) there.
  *
- * Aliasing: y and residual_out may each be exactly x or residual (same pointer, strides and type): in place. Any other
+ * Aliasing: y and residual_out may each be exactly x, residual or gate (same pointer, strides and type): in place. Any other
  * overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching (q and k slices of one
  * tensor) are fine.
  * executor: NULL runs on the calling thread. */
@@ -229,13 +250,16 @@ static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_arg
  *   LayerNorm:  dx_j = r * (u_j - mean(u) - h_j * mean(u*h))
  *   dweight_j = sum over rows of dy_j*h_j        dbias_j = sum over rows of dy_j
  * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding.
+ * With a gate after the norm, dm = dy*act(z) stands for dy in all of this and dgate = dy*m*act'(z). With one before, x*act(z)
+ * stands for x and d, what dx would be, is the gradient of that product: dx = d*act(z), dgate = d*x*act'(z).
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of
- * P(dy_j*T(h_j)), where P rounds to T if weight_dtype is T and is exact f32 otherwise.
+ * P(dy_j*T(h_j)), where P rounds to T if weight_dtype is T and is exact f32 otherwise; with a gate after the norm
+ * dm = P(dy*act(z)).
  *
  * dweight and dbias are summed in f32 blocks of at most 64 rows and in f64 beyond, in an order that depends on the shape
  * alone, and rounded once: their error does not grow with the number of rows.
  *
- * Aliasing: dx and dresidual_out may each be exactly dy, x or dresidual. Everything else as in rms_forward.
+ * Aliasing: dx, dresidual_out and dgate may each be exactly dy, x, dresidual or gate. Everything else as in rms_forward.
  * With zero rows dweight and dbias are set to zeros, or left alone when accumulating. */
 static inline rms_status rms_backward(const rms_spec *spec, const rms_backward_args *args, const rms_executor *executor);
 

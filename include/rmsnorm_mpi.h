@@ -313,6 +313,7 @@ static inline rms_forward_args rms_mpi_forward_part(const rms_mpi_call *c, const
   part.outer = rows;
   part.x = rms_mpi_part(args->x, type, inner, cols, row, col);
   part.residual = rms_mpi_part(args->residual, type, inner, cols, row, col);
+  part.gate = rms_mpi_part(args->gate, type, inner, cols, row, col);
   part.y = rms_mpi_part_out(args->y, type, inner, cols, row);
   part.residual_out = rms_mpi_part_out(args->residual_out, type, inner, cols, row);
   part.rstd = rms_mpi_numbers_at(args->rstd, type, row * c->segments);
@@ -329,9 +330,12 @@ static inline rms_backward_args rms_mpi_backward_part(const rms_mpi_call *c, con
   part.dy = rms_mpi_part(args->dy, type, inner, cols, row, col);
   part.x = rms_mpi_part(args->x, type, inner, cols, row, col);
   part.dresidual = rms_mpi_part(args->dresidual, type, inner, cols, row, col);
+  part.gate = rms_mpi_part(args->gate, type, inner, cols, row, col);
+  part.dgate = rms_mpi_part_out(args->dgate, type, inner, cols, row);
   part.dx = rms_mpi_part_out(args->dx, type, inner, cols, row);
   part.dresidual_out = rms_mpi_part_out(args->dresidual_out, type, inner, cols, row);
   part.weight = rms_mpi_columns(args->weight, args->weight_dtype ? args->weight_dtype : type, col);
+  part.bias = rms_mpi_columns(args->bias, args->bias_dtype ? args->bias_dtype : type, col);
   return part;
 }
 

@@ -21,8 +21,8 @@ int t_same(const t_result *expected, const t_result *actual) {
   int same = T_EQ_STATUS(expected->forward, actual->forward);
   same &= T_EQ_STATUS(expected->backward, actual->backward);
   for (int out = 0; out < T_OUT_COUNT; out++) {
-    static const char *const names[T_OUT_COUNT] = {"y",  "residual_out",  "rstd",    "mean",
-                                                   "dx", "dresidual_out", "dweight", "dbias"};
+    static const char *const names[T_OUT_COUNT] = {"y",       "residual_out", "rstd", "mean", "dx", "dresidual_out",
+                                                   "dweight", "dbias",        "dgate"};
     int equal = t_same_part(expected, actual, (t_out)out, 0);
     if (!equal) fprintf(stderr, "    output: %s\n", names[out]);
     same &= equal;
@@ -62,7 +62,8 @@ void t_call_repair(t_call *call) {
   if (spec->partial == 0) call->indexed = 0;
   if (!(call->parts & T_RESIDUAL)) call->parts &= ~(unsigned)T_RESIDUAL_OUT;
   if (call->parts & T_RESIDUAL && call->parts & T_BACKWARD) call->parts |= T_RESIDUAL_OUT;
-  if (!(call->parts & (T_DX | T_DRESIDUAL_OUT | T_DWEIGHT | T_DBIAS))) call->parts |= T_DX;
+  if (!spec->gate_place) call->parts &= ~(unsigned)T_DGATE;
+  if (!(call->parts & (T_DX | T_DRESIDUAL_OUT | T_DWEIGHT | T_DBIAS | T_DGATE))) call->parts |= T_DX;
   if (!(call->parts & T_DX)) call->accumulate &= ~RMS_ACCUMULATE_DX;
   if (!(call->parts & T_DWEIGHT)) call->accumulate &= ~RMS_ACCUMULATE_DWEIGHT;
   if (!(call->parts & T_DBIAS)) call->accumulate &= ~RMS_ACCUMULATE_DBIAS;
@@ -100,6 +101,9 @@ t_call t_call_draw(t_rng *rng, int64_t max_elements) {
   call.outer = 1 + t_random_below(rng, rows / call.inner < 9 ? rows / call.inner : 9);
   call.parts = (unsigned)t_random_below(rng, T_EVERYTHING + 1);
   call.accumulate = one_in(rng, 2) ? (int)t_random_below(rng, 8) : 0;
+  spec->gate_place = one_in(rng, 3) ? (rms_gate_place)(RMS_GATE_AFTER + t_random_below(rng, 2)) : RMS_GATE_NONE;
+  spec->activation = spec->gate_place && one_in(rng, 2) ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
+  if (!one_in(rng, 4)) call.parts |= T_DGATE;
   t_call_repair(&call);
   return call;
 }
@@ -111,7 +115,7 @@ t_layout t_layout_draw(t_rng *rng) {
   layout.inner_major = one_in(rng, 3);
   layout.flush = one_in(rng, 2) ? T_FLUSH_START : T_FLUSH_END;
   if (one_in(rng, 2)) layout.offset = (size_t)t_random_below(rng, 64);
-  if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 128);
+  if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 512);
   layout.stream_bytes = one_in(rng, 2) ? 0 : INT64_MAX;
   return layout;
 }
@@ -150,17 +154,16 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
   const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
-  snprintf(
-      text, sizeof text,
-      "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
-      "%s groups=%" PRId64
-      " offset=%g round=%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x accumulate=%d data=%d seed=%" PRIu64
-      " | gaps %" PRId64 ",%" PRId64 " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
-      isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
-      s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
-      (int)s->rounding, dtype_name(s->weight_dtype), dtype_name(s->residual_dtype), dtype_name(s->grad_dtype),
-      s->weight_per_inner, call->parts, call->accumulate, (int)call->data, call->seed, layout->outer_gap,
-      layout->inner_gap, layout->inner_major, (int)layout->flush, layout->offset, layout->in_place, layout->split,
-      layout->stream_bytes);
+  snprintf(text, sizeof text,
+           "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
+           "%s groups=%" PRId64 " offset=%g round=%d gate=%d,%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x "
+                                "accumulate=%d data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+           " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+           isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
+           s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
+           (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->weight_dtype),
+           dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), s->weight_per_inner, call->parts, call->accumulate,
+           (int)call->data, call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major, (int)layout->flush,
+           layout->offset, layout->in_place, layout->split, layout->stream_bytes);
   return text;
 }

@@ -24,7 +24,8 @@ enum {
   T_DRESIDUAL_OUT = 1 << 8,
   T_DWEIGHT = 1 << 9,
   T_DBIAS = 1 << 10,
-  T_EVERYTHING = (1 << 11) - 1
+  T_EVERYTHING = (1 << 11) - 1, /* but for the gradient of a gate, if spec.gate_place says that there is one */
+  T_DGATE = 1 << 11
 };
 
 typedef enum t_data {
@@ -58,7 +59,9 @@ enum {
   T_SUM_IN_X = 8,
   T_DX_IN_DY = 16,
   T_DX_IN_X = 32,
-  T_DRESIDUAL_IN_PLACE = 64
+  T_DRESIDUAL_IN_PLACE = 64,
+  T_Y_IN_GATE = 128,
+  T_DGATE_IN_PLACE = 256
 };
 
 /* What happens on the calling thread right before and after a call of the library, with no arithmetic of the test in
@@ -87,6 +90,7 @@ typedef enum t_out {
   T_OUT_DRESIDUAL,
   T_OUT_DWEIGHT,
   T_OUT_DBIAS,
+  T_OUT_DGATE,
   T_OUT_COUNT
 } t_out;
 

@@ -61,7 +61,7 @@ compile() {
     *) extra= ;;
     esac
     # shellcheck disable=SC2086
-    $cc $flags $extra -DRMSNORM_BUILD -I"$tree/include" -I"$tree/tests" -I"$tree/tests/unit" -I"$tree/tests/vec" \
+    $cc $flags $extra -DRMSNORM_BUILD -I"$tree/include" -I"$tree/tests" -I"$tree/tests/unit" -I"$tree/tests/vec" -I"$tree/verify" \
       -c "$tree/$unit" -o "${object%.c}.o" 2> "${object%.c}.log" &
     jobs+=($!)
   done
@@ -84,6 +84,7 @@ objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/ob
 # Programs: name, then units beside the library and the support; quickest to tell first.
 programs=(
   "vec tests/vec/vec.c tests/vec/reference.c ${vec_units[*]}"
+  "activations tests/vec/activation.c tests/vec/reference.c verify/number.c ${vec_units[*]}"
   "arguments tests/unit/arguments.c tests/unit/world.c"
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
@@ -141,7 +142,7 @@ units_of() {
   case $1 in
   src/core/*.c | src/cpu/*.c) echo "$1" ;;
   src/core/*.h) echo "${library[*]}" ;;
-  src/cpu/vec/x86.h | src/cpu/vec/same.h) echo "${kernels[*]} ${vec_units[*]}" ;;
+  src/cpu/vec/x86.h | src/cpu/vec/same.h | src/cpu/kernels/activation.h) echo "${kernels[*]} ${vec_units[*]}" ;;
   src/cpu/vec/avx2.h) # serves two units
     for isa in avx2 avx512_bf16; do
       [[ " ${kernels[*]} " != *"/$isa.c "* ]] || echo "src/cpu/isa/$isa.c tests/vec/$isa.c"

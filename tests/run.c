@@ -32,14 +32,15 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
   p.has_residual = (parts & T_RESIDUAL) != 0;
   p.has_indices = call->indexed;
   p.split = layout->split;
+  p.has_bias = (parts & T_BIAS) != 0; /* a backward asks for it where a gate needs it */
   if (backward) {
     p.has_dresidual = (parts & T_DRESIDUAL) != 0;
     p.recompute = !(parts & T_SAVE_STATS);
     p.accumulate = call->accumulate;
     p.outputs = (parts & T_DX ? VERIFY_OUT_DX : 0u) | (parts & T_DRESIDUAL_OUT ? VERIFY_OUT_DS : 0u) |
-                (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u);
+                (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u) |
+                (parts & T_DGATE ? VERIFY_OUT_DZ : 0u);
   } else {
-    p.has_bias = (parts & T_BIAS) != 0;
     p.outputs =
         VERIFY_OUT_Y | (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) | (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
   }
@@ -80,13 +81,15 @@ static int share(scene *sc, unsigned flag, verify_role out, verify_role in) {
 static void share_memory(scene *sc) {
   memset(sc->taken, 0, sizeof sc->taken);
   if (!sc->c.problem.backward) {
-    (void)(share(sc, T_Y_IN_X, VERIFY_Y, VERIFY_X) || share(sc, T_Y_IN_RESIDUAL, VERIFY_Y, VERIFY_RESIDUAL));
+    (void)(share(sc, T_Y_IN_X, VERIFY_Y, VERIFY_X) || share(sc, T_Y_IN_RESIDUAL, VERIFY_Y, VERIFY_RESIDUAL) ||
+           share(sc, T_Y_IN_GATE, VERIFY_Y, VERIFY_GATE));
     (void)(share(sc, T_SUM_IN_RESIDUAL, VERIFY_SUM, VERIFY_RESIDUAL) || share(sc, T_SUM_IN_X, VERIFY_SUM, VERIFY_X));
     return;
   }
   if (!(sc->call->accumulate & RMS_ACCUMULATE_DX))
     (void)(share(sc, T_DX_IN_DY, VERIFY_DX, VERIFY_DY) || share(sc, T_DX_IN_X, VERIFY_DX, VERIFY_X));
   (void)share(sc, T_DRESIDUAL_IN_PLACE, VERIFY_DS, VERIFY_DRESIDUAL);
+  (void)share(sc, T_DGATE_IN_PLACE, VERIFY_DGATE, VERIFY_GATE);
 }
 
 /* Rows may start at any byte; arrays are aligned to their elements, the workspace to lines. */
@@ -119,7 +122,8 @@ static verify_allocator guarded(const scene *sc) {
 
 /* The forward's tensors that the backward reads stay where they are. */
 static void open_scene(scene *sc, int backward) {
-  static const verify_role kept[] = {VERIFY_WEIGHT, VERIFY_INDICES, VERIFY_RSTD, VERIFY_MEAN, VERIFY_STATS};
+  static const verify_role kept[] = {VERIFY_WEIGHT, VERIFY_BIAS, VERIFY_INDICES,
+                                     VERIFY_RSTD,   VERIFY_MEAN, VERIFY_STATS};
   const verify_case forward = sc->c;
   verify_problem problem = problem_of(sc->call, sc->layout, backward);
   verify_allocator allocator = guarded(sc);
@@ -136,8 +140,8 @@ static void open_scene(scene *sc, int backward) {
 /* The numbers of the tensors in t_fill: the digests of fixed inputs depend on them. */
 static uint64_t stream_of(verify_role role) {
   static const unsigned char streams[VERIFY_ROLES] = {
-      [VERIFY_X] = 0,          [VERIFY_RESIDUAL] = 1, [VERIFY_WEIGHT] = 2,   [VERIFY_BIAS] = 3,  [VERIFY_DY] = 8,
-      [VERIFY_DRESIDUAL] = 10, [VERIFY_DX] = 11,      [VERIFY_DWEIGHT] = 13, [VERIFY_DBIAS] = 14};
+      [VERIFY_X] = 0,          [VERIFY_RESIDUAL] = 1, [VERIFY_WEIGHT] = 2, [VERIFY_BIAS] = 3,     [VERIFY_DY] = 8,
+      [VERIFY_DRESIDUAL] = 10, [VERIFY_DX] = 11,      [VERIFY_GATE] = 12,  [VERIFY_DWEIGHT] = 13, [VERIFY_DBIAS] = 14};
   return streams[role];
 }
 
@@ -268,6 +272,7 @@ static rms_status call_forward(scene *sc) {
   rms_stat *stats = (rms_stat *)(void *)sc->c.tensor[VERIFY_STATS].data;
   DROP_STRIDES(args.x);
   DROP_STRIDES(args.residual);
+  DROP_STRIDES(args.gate);
   DROP_STRIDES(args.y);
   DROP_STRIDES(args.residual_out);
   before_call(sc);
@@ -288,6 +293,8 @@ static rms_status call_backward(scene *sc) {
   DROP_STRIDES(args.dy);
   DROP_STRIDES(args.x);
   DROP_STRIDES(args.dresidual);
+  DROP_STRIDES(args.gate);
+  DROP_STRIDES(args.dgate);
   DROP_STRIDES(args.dx);
   DROP_STRIDES(args.dresidual_out);
   before_call(sc);
@@ -298,7 +305,7 @@ static rms_status call_backward(scene *sc) {
 }
 
 static void run_forward(scene *sc, t_result *result) {
-  static const verify_role inputs[] = {VERIFY_X, VERIFY_RESIDUAL, VERIFY_WEIGHT, VERIFY_BIAS};
+  static const verify_role inputs[] = {VERIFY_X, VERIFY_RESIDUAL, VERIFY_WEIGHT, VERIFY_BIAS, VERIFY_GATE};
   open_scene(sc, 0);
   for (size_t i = 0; i < T_COUNT(inputs); i++)
     fill(sc, inputs[i]);
@@ -323,6 +330,7 @@ static void run_backward(scene *sc, t_result *result) {
     fill(sc, VERIFY_X);
   fill(sc, VERIFY_DY);
   fill(sc, VERIFY_DRESIDUAL);
+  fill(sc, VERIFY_GATE);
   if (accumulate & RMS_ACCUMULATE_DX) fill(sc, VERIFY_DX);
   if (accumulate & RMS_ACCUMULATE_DWEIGHT) fill(sc, VERIFY_DWEIGHT);
   if (accumulate & RMS_ACCUMULATE_DBIAS) fill(sc, VERIFY_DBIAS);
@@ -333,6 +341,7 @@ static void run_backward(scene *sc, t_result *result) {
   gather(sc, VERIFY_DS, result, T_OUT_DRESIDUAL);
   gather(sc, VERIFY_DWEIGHT, result, T_OUT_DWEIGHT);
   gather(sc, VERIFY_DBIAS, result, T_OUT_DBIAS);
+  gather(sc, VERIFY_DGATE, result, T_OUT_DGATE);
 }
 
 t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *executor) {

@@ -68,8 +68,8 @@ tsan)
   ;;
 clang)
   need clang
-  configure_and_build "golden_digests bits_isa vec_operations unit_active" -DCMAKE_C_COMPILER=clang -DRMSNORM_WERROR=ON
-  run_tests -R '^(golden_digests|bits_isa|vec_operations)$'
+  configure_and_build "golden_digests bits_isa vec_operations vec_activations unit_active" -DCMAKE_C_COMPILER=clang -DRMSNORM_WERROR=ON
+  run_tests -R '^(golden_digests|bits_isa|vec_operations|vec_activations)$'
   ;;
 native)
   flags="-march=native -Ofast -ffast-math -funsafe-math-optimizations -ffinite-math-only -flto"

@@ -5,6 +5,7 @@
  * derives them. */
 #include "bounds.h"
 
+#include "activation_bounds.h"
 #include "number.h"
 
 /* The radius is computed in double by a few hundred operations at most, each good to 2^-53. */
@@ -90,6 +91,43 @@ static double sum_factor(const arithmetic *a, int64_t terms) {
   return (depth * a->u / (1 - depth * a->u) + beyond) * SLACK;
 }
 
+/* ---- The gate ---- */
+
+/* act(z), in the arithmetic. */
+static ball activation_of(const verify_row *row, const arithmetic *a, int64_t j) {
+  bool sigmoid = row->spec.activation == RMS_ACT_SIGMOID;
+  return (ball){row->act[j].hi, verify_activation_error(row->z[j], sigmoid, a->u, a->eta)};
+}
+
+/* The gradient of z from that of act(z), whose terms have this size. */
+static void bound_dz(verify_row *row, const arithmetic *a, ball of_act, double size, int64_t j) {
+  bool sigmoid = row->spec.activation == RMS_ACT_SIGMOID;
+  double v = dd_activation_slope(dd_from(row->z[j]), sigmoid).hi;
+  ball slope = {v, verify_activation_slope_error(row->z[j], sigmoid, a->u, a->eta)};
+  /* A product that underflows loses a unit, which may vanish in the double arithmetic of the radius. */
+  row->dz_error[j] = settle(a, multiply(of_act, slope)).e + 2 * a->eta;
+  row->dz_size[j] = size * (fabs(v) + slope.e / a->u);
+}
+
+static int is_gated_after(const verify_row *row) {
+  return row->spec.gate_place == RMS_GATE_AFTER;
+}
+
+/* How far what is normalised may be from the exact product with act(z), in true units. */
+static void bound_v(verify_row *row, const arithmetic *a) {
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    row->v_error[j] = 0;
+    if (row->spec.gate_place == RMS_GATE_BEFORE)
+      row->v_error[j] = rounded(a, multiply(exact(row->x[j]), activation_of(row, a, j))).e;
+  }
+}
+
+/* An element of what is normalised, in the group's units. */
+static ball element(const verify_row *row, int64_t j) {
+  int scale = row->group[j / row->width].scale;
+  return (ball){ldexp(row->v[j].hi, -scale), ldexp(row->v_error[j], -scale)};
+}
+
 /* ---- The statistic ---- */
 
 /* What underflow can take from a sum of squares. In the group's own units a square loses at most eta; where the sum is
@@ -104,11 +142,14 @@ static double square_underflow(const arithmetic *a, const verify_group *g, int64
 /* The error of the mean before its rounding; *size: the mean of |x|. */
 static double mean_error(const verify_row *row, const arithmetic *a, const verify_group *g, int64_t start,
                          double *size) {
-  double magnitude = 0, n = (double)row->width;
-  for (int64_t j = 0; j < row->width; j++)
-    magnitude += fabs(ldexp(row->x[start + j], -g->scale));
+  double magnitude = 0, error = 0, n = (double)row->width;
+  for (int64_t j = start; j < start + row->width; j++) {
+    ball v = element(row, j);
+    magnitude += fabs(v.v);
+    error += v.e;
+  }
   *size = magnitude / n;
-  ball sum = {g->mean.hi * n, sum_factor(a, row->width) * magnitude + n * a->eta};
+  ball sum = {g->mean.hi * n, error + sum_factor(a, row->width) * (magnitude + error) + n * a->eta};
   return divide(sum, exact(n)).e;
 }
 
@@ -116,12 +157,25 @@ static double mean_error(const verify_row *row, const arithmetic *a, const verif
  * n*(mean - m)^2. */
 static double centred_square_error(const verify_row *row, const arithmetic *a, const verify_group *g, int64_t start,
                                    double shift) {
-  double squares = 0, n = (double)row->width, difference = (1 + a->u) * (1 + a->u) - 1;
-  for (int64_t j = 0; j < row->width; j++) {
-    double most = fabs(ldexp(row->x[start + j], -g->scale) - g->mean.hi) + shift + fabs(g->mean.hi) * 0x1p-50;
+  double squares = 0, moved = 0, n = (double)row->width, difference = (1 + a->u) * (1 + a->u) - 1;
+  for (int64_t j = start; j < start + row->width; j++) {
+    ball v = element(row, j);
+    double most = fabs(v.v - g->mean.hi) + v.e + shift + fabs(g->mean.hi) * 0x1p-50;
     squares += most * most;
+    moved += 2 * most * v.e;
   }
-  return (n * shift * shift + (difference + sum_factor(a, row->width) * (1 + difference)) * squares) * SLACK;
+  return (moved + n * shift * shift + (difference + sum_factor(a, row->width) * (1 + difference)) * squares) * SLACK;
+}
+
+/* What the errors of the elements themselves do to the sum of their squares. */
+static double square_shift(const verify_row *row, int64_t start) {
+  double shift = 0;
+  for (int64_t j = 0; j < row->width; j++)
+    if (row->in_stat[j]) {
+      ball v = element(row, start + j);
+      shift += (2 * fabs(v.v) + v.e) * v.e;
+    }
+  return shift * SLACK;
 }
 
 typedef struct statistic {
@@ -137,7 +191,8 @@ static statistic bound_statistic(const verify_row *row, const arithmetic *a, int
     s.mean = rounded(a, of(g->mean, mean_error(row, a, g, index * row->width, &s.mean_size)));
     error += centred_square_error(row, a, g, index * row->width, s.mean.e);
   } else {
-    error += sum_factor(a, row->k) * g->m2.hi;
+    double moved = square_shift(row, index * row->width);
+    error += moved + sum_factor(a, row->k) * (g->m2.hi + moved);
   }
   ball ms = rounded(a, divide(of(g->m2, error), exact((double)row->k)));
   ball eps = row->spec.eps > 0 ? rounded(a, exact(g->eps)) : exact(0), whole;
@@ -157,10 +212,6 @@ static statistic bound_statistic(const verify_row *row, const arithmetic *a, int
 
 /* ---- Forward ---- */
 
-static ball element(const verify_row *row, int64_t j) {
-  return exact(ldexp(row->x[j], -row->group[j / row->width].scale));
-}
-
 /* h before its own rounding. Scaling x down may have cost an underflow unit. */
 static ball bound_h(verify_row *row, const arithmetic *a, const statistic *s, int64_t j) {
   ball x = element(row, j);
@@ -169,7 +220,7 @@ static ball bound_h(verify_row *row, const arithmetic *a, const statistic *s, in
     x = rounded(a, subtract(x, s->mean));
     x.v = fabs(x.v) + fabs(s->mean.v) * 0x1p-52; /* only the size matters below, and v may have cancelled */
   } else {
-    x.e = a->eta;
+    x.e += a->eta;
   }
   return (ball){row->h[j].hi, multiply(x, s->r).e + a->eta};
 }
@@ -183,32 +234,49 @@ static ball bound_q(verify_row *row, const arithmetic *a, ball h, int64_t j) {
   return q;
 }
 
+/* P of the header: `v` is the exact value rounded by it. */
+static ball round_product(const verify_row *row, const arithmetic *a, ball b, double v) {
+  return verify_product_is_rounded(&row->spec) ? to_data_type(a, settle(a, b), v) : rounded(a, b);
+}
+
 static ball bound_y_before(const verify_row *row, const arithmetic *a, ball q, int64_t j) {
   ball y = q;
   if (row->g) {
     y = multiply(q, exact(row->g[j]));
     if (verify_product_is_rounded(&row->spec)) {
-      dd product = row->b ? dd_subtract(row->y[j], dd_from(row->b[j])) : row->y[j];
-      y = to_data_type(a, settle(a, y), product.hi);
-    } else if (row->b) {
+      /* the exact product again: the sum with the bias may have been rounded since */
+      double product = verify_round_exactly(row->spec.dtype, dd_multiply(row->q[j], dd_from(row->g[j]))).hi;
+      y = to_data_type(a, settle(a, y), product);
+    } else if (row->b || is_gated_after(row)) {
       y = rounded(a, y);
     }
   }
   if (row->b) y = add(y, exact(row->b[j]));
+  if (is_gated_after(row)) return row->b ? round_product(row, a, y, row->m[j].hi) : y;
   return row->g || row->b ? settle(a, y) : y;
 }
 
 static ball bound_y_after(const verify_row *row, const arithmetic *a, ball h, int64_t j) {
-  if (!row->g && !row->b) return settle(a, h);
+  if (!row->g && !row->b) return is_gated_after(row) ? rounded(a, h) : settle(a, h);
   ball y = rounded(a, h);
   if (row->g) y = multiply(y, exact(row->g[j]));
   if (row->b) y = add(y, exact(row->b[j]));
-  return settle(a, y);
+  return is_gated_after(row) ? rounded(a, y) : settle(a, y);
+}
+
+/* y before its last rounding, or what a gate after the norm multiplies. */
+static ball bound_affine(const verify_row *row, const arithmetic *a, ball h, ball q, int64_t j) {
+  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  return before ? bound_y_before(row, a, q, j) : bound_y_after(row, a, h, j);
+}
+
+static double affine_size(const verify_row *row, int64_t j) {
+  return row->h_size[j] * (row->g ? fabs(row->g[j]) : 1) + (row->b ? fabs(row->b[j]) : 0);
 }
 
 void verify_bound_forward(verify_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
-  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  bound_v(row, &a);
   for (int64_t i = 0; i < row->groups; i++) {
     statistic s = bound_statistic(row, &a, i);
     int scale = row->group[i].scale;
@@ -216,9 +284,13 @@ void verify_bound_forward(verify_row *row) {
     row->mean_error[i] = ldexp(s.mean.e, scale);
     for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
       ball h = bound_h(row, &a, &s, j), q = bound_q(row, &a, h, j);
-      ball y = before ? bound_y_before(row, &a, q, j) : bound_y_after(row, &a, h, j);
+      ball y = bound_affine(row, &a, h, q, j);
+      row->y_size[j] = affine_size(row, j);
+      if (is_gated_after(row)) {
+        y = settle(&a, multiply(y, activation_of(row, &a, j)));
+        row->y_size[j] *= fabs(row->act[j].hi);
+      }
       row->y_error[j] = y.e;
-      row->y_size[j] = row->h_size[j] * (row->g ? fabs(row->g[j]) : 1) + (row->b ? fabs(row->b[j]) : 0);
     }
   }
 }
@@ -234,7 +306,7 @@ static arithmetic gradient_arithmetic(const verify_row *row, const arithmetic *a
   for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
     double size = fabs(row->u[j].hi);
     u += size;
-    ux += size * fabs(ldexp(row->x[j], -g->scale));
+    ux += size * fabs(element(row, j).v);
     uh += size * fabs(row->h[j].hi);
   }
   double other = row->spec.kind == RMS_KIND_LAYER ? u : ldexp(ux, g->scale), least = ldexp(1, sum_limit - g->u_scale);
@@ -244,16 +316,27 @@ static arithmetic gradient_arithmetic(const verify_row *row, const arithmetic *a
   return gradient;
 }
 
-static void bound_u(verify_row *row, const arithmetic *a, int64_t index) {
+/* dm, in true units. */
+static ball bound_dm(const verify_row *row, const arithmetic *a, int64_t j) {
+  ball dm = exact(row->dy[j]);
+  if (!is_gated_after(row)) return dm;
+  dm = multiply(dm, activation_of(row, a, j));
+  if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT) return round_product(row, a, dm, row->dm[j].hi);
+  return rounded(a, dm);
+}
+
+/* `a` is the arithmetic in true units, `in` that of the group's gradient. */
+static void bound_u(verify_row *row, const arithmetic *a, const arithmetic *in, int64_t index) {
   int scale = row->group[index].u_scale;
   for (int64_t j = index * row->width; j < (index + 1) * row->width; j++) {
-    ball u = row->g ? multiply(exact(row->dy[j]), exact(row->g[j])) : exact(row->dy[j]);
+    ball dm = bound_dm(row, a, j), u = row->g ? multiply(dm, exact(row->g[j])) : dm;
+    row->dm_error[j] = dm.e;
     if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT) {
       u = to_data_type(a, row->g ? settle(a, u) : u, ldexp(row->u[j].hi, scale));
       u.e = ldexp(u.e, -scale);
     } else {
-      u = (ball){row->u[j].hi, 0};
-      if (row->g) u = rounded(a, u);
+      u = (ball){row->u[j].hi, ldexp(u.e, -scale)};
+      if (row->g) u = rounded(in, u);
     }
     row->u_error[j] = u.e;
   }
@@ -294,10 +377,17 @@ static void bound_dx(verify_row *row, const arithmetic *a, ball dx, double size,
   /* The scaled form pays an underflow unit in its own units, in which dy is of the order of one, and four on the way
    * back. */
   ball value = {ldexp(dx.v, scale), ldexp(dx.e, scale) + 8 * a->eta};
+  size = ldexp(size, scale);
+  if (row->spec.gate_place == RMS_GATE_BEFORE) {
+    value = (ball){row->d[j].hi, rounded(a, value).e};
+    bound_dz(row, a, rounded(a, multiply(value, exact(row->x[j]))), size * fabs(row->x[j]), j);
+    value = multiply(value, activation_of(row, a, j));
+    size *= fabs(row->act[j].hi);
+  }
   if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
   if (row->old) value = add(rounded(a, value), exact(row->old[j]));
   row->dx_error[j] = settle(a, value).e;
-  row->dx_size[j] = ldexp(size, scale) + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
+  row->dx_size[j] = size + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
 }
 
 /* `a` is the arithmetic in true units, `in` that of the group's gradient. */
@@ -342,9 +432,9 @@ static void bound_layer_gradient(verify_row *row, const arithmetic *a, const ari
   }
 }
 
-/* dy times h or q, rounded to the arithmetic and, where the definition says so, to the data type. */
+/* dm times h or q, rounded to the arithmetic and, where the definition says so, to the data type. */
 static void bound_dweight_term(verify_row *row, const arithmetic *a, int64_t j) {
-  ball term = multiply(exact(row->dy[j]), of(row->q[j], row->q_error[j]));
+  ball term = multiply(of(row->dm[j], row->dm_error[j]), of(row->q[j], row->q_error[j]));
   if (row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT && verify_product_is_rounded(&row->spec))
     term = to_data_type(a, settle(a, term), row->dw[j].hi);
   else
@@ -354,12 +444,17 @@ static void bound_dweight_term(verify_row *row, const arithmetic *a, int64_t j) 
 
 void verify_bound_backward(verify_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
+  bound_v(row, &a);
   for (int64_t i = 0; i < row->groups; i++) {
     statistic s = bound_statistic(row, &a, i);
     arithmetic in = gradient_arithmetic(row, &a, &s, i);
-    bound_u(row, row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? &a : &in, i);
+    bound_u(row, &a, &in, i);
     for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
-      bound_q(row, &a, bound_h(row, &a, &s, j), j);
+      ball h = bound_h(row, &a, &s, j), q = bound_q(row, &a, h, j);
+      if (is_gated_after(row)) {
+        ball m = bound_affine(row, &a, h, q, j), of_act = rounded(&a, multiply(exact(row->dy[j]), m));
+        bound_dz(row, &a, of_act, fabs(row->dy[j]) * affine_size(row, j), j);
+      }
       bound_dweight_term(row, &a, j);
     }
     if (row->spec.kind == RMS_KIND_LAYER)

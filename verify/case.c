@@ -5,15 +5,16 @@
 #include "number.h"
 
 const char *verify_role_name(verify_role role) {
-  static const char *const names[] = {"x",       "residual", "weight", "bias",  "dy",   "dresidual",
-                                      "indices", "y",        "sum",    "rstd",  "mean", "dx",
-                                      "ds",      "dweight",  "dbias",  "stats", "sums", "workspace"};
+  static const char *const names[] = {"x",       "residual", "weight", "bias",  "dy",   "dresidual", "gate",
+                                      "indices", "y",        "sum",    "rstd",  "mean", "dx",        "ds",
+                                      "dweight", "dbias",    "dgate",  "stats", "sums", "workspace"};
   return names[role];
 }
 
 int verify_role_has_rows(verify_role role) {
   return role == VERIFY_X || role == VERIFY_RESIDUAL || role == VERIFY_DY || role == VERIFY_DRESIDUAL ||
-         role == VERIFY_Y || role == VERIFY_SUM || role == VERIFY_DX || role == VERIFY_DS;
+         role == VERIFY_GATE || role == VERIFY_Y || role == VERIFY_SUM || role == VERIFY_DX || role == VERIFY_DS ||
+         role == VERIFY_DGATE;
 }
 
 int verify_case_is_output(const verify_case *c, verify_role role) {
@@ -125,6 +126,13 @@ static int add_backward(verify_case *c) {
     else if (add_rows(c, VERIFY_DS, s->residual_dtype))
       return -1;
   }
+  if (s->gate_place == RMS_GATE_AFTER && p->has_bias && add_weights(c, VERIFY_BIAS, s->weight_dtype)) return -1;
+  if (p->outputs & VERIFY_OUT_DZ) {
+    if (p->in_place)
+      share(c, VERIFY_DGATE, VERIFY_GATE);
+    else if (add_rows(c, VERIFY_DGATE, s->dtype))
+      return -1;
+  }
   if (p->outputs & VERIFY_OUT_DW && add_weights(c, VERIFY_DWEIGHT, s->grad_dtype)) return -1;
   return p->outputs & VERIFY_OUT_DB ? add_weights(c, VERIFY_DBIAS, s->grad_dtype) : 0;
 }
@@ -133,6 +141,7 @@ int verify_case_describe(verify_case *c, const verify_problem *problem) {
   *c = (verify_case){.problem = *problem};
   if (problem->has_weight && add_weights(c, VERIFY_WEIGHT, problem->spec.weight_dtype)) return -1;
   if (problem->has_indices && add_bytes(c, VERIFY_INDICES, problem->spec.partial, sizeof(int64_t))) return -1;
+  if (problem->spec.gate_place && add_rows(c, VERIFY_GATE, problem->spec.dtype)) return -1;
   if (problem->backward ? add_backward(c) : add_forward(c)) return -1;
   return add_statistics(c); /* last: no more of them than elements, whose number is known to fit */
 }
@@ -199,7 +208,8 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .rstd = c->tensor[VERIFY_RSTD].data,
                             .mean = c->tensor[VERIFY_MEAN].data,
                             .weight_dtype = (int32_t)p->spec.weight_dtype,
-                            .bias_dtype = (int32_t)p->spec.weight_dtype};
+                            .bias_dtype = (int32_t)p->spec.weight_dtype,
+                            .gate = const_view(c, VERIFY_GATE)};
 }
 
 rms_backward_args verify_case_backward_args(const verify_case *c) {
@@ -221,5 +231,9 @@ rms_backward_args verify_case_backward_args(const verify_case *c) {
                              .weight_dtype = (int32_t)p->spec.weight_dtype,
                              .dweight_dtype = (int32_t)p->spec.grad_dtype,
                              .dbias_dtype = (int32_t)p->spec.grad_dtype,
-                             .accumulate = p->accumulate};
+                             .accumulate = p->accumulate,
+                             .gate = const_view(c, VERIFY_GATE),
+                             .dgate = view(c, VERIFY_DGATE),
+                             .bias = c->tensor[VERIFY_BIAS].data,
+                             .bias_dtype = (int32_t)p->spec.weight_dtype};
 }

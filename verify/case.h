@@ -20,6 +20,7 @@ typedef enum verify_role {
   VERIFY_BIAS,
   VERIFY_DY,
   VERIFY_DRESIDUAL,
+  VERIFY_GATE,
   VERIFY_INDICES,
   VERIFY_Y,
   VERIFY_SUM,
@@ -29,6 +30,7 @@ typedef enum verify_role {
   VERIFY_DS,
   VERIFY_DWEIGHT,
   VERIFY_DBIAS,
+  VERIFY_DGATE,
   VERIFY_STATS,     /* rms_stat array of the split form     */
   VERIFY_GRAD_SUMS, /* rms_grad_sum array of the split form */
   VERIFY_WORKSPACE,

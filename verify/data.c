@@ -91,6 +91,8 @@ static double draw(const verify_problem *p, verify_role role, verify_random *ran
     return 1 - p->spec.weight_offset + 0.25 * verify_random_normal(random);
   case VERIFY_BIAS:
     return 0.5 * verify_random_normal(random);
+  case VERIFY_GATE: /* now and then far out, where the activation is nearly 0 or z */
+    return 4 * verify_random_normal(random);
   default:
     return verify_random_normal(random);
   }
@@ -146,8 +148,8 @@ void verify_fill(verify_case *c, verify_role role) {
 }
 
 void verify_case_fill(verify_case *c) {
-  static const verify_role inputs[] = {VERIFY_X,    VERIFY_RESIDUAL, VERIFY_WEIGHT,
-                                       VERIFY_BIAS, VERIFY_DY,       VERIFY_DRESIDUAL};
+  static const verify_role inputs[] = {VERIFY_X,  VERIFY_RESIDUAL,  VERIFY_WEIGHT, VERIFY_BIAS,
+                                       VERIFY_DY, VERIFY_DRESIDUAL, VERIFY_GATE};
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
     if (verify_case_has(c, inputs[i])) verify_fill(c, inputs[i]);
   if (c->problem.accumulate & RMS_ACCUMULATE_DX) verify_fill(c, VERIFY_DX);

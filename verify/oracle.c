@@ -3,7 +3,21 @@
 #include "oracle.h"
 
 #include <stdlib.h>
+#include "dd_exp.h"
 #include "number.h"
+
+enum { EXACT_ROWS = 12, PLAIN_ROWS = 13 };
+
+/* Every array of the row with an element for each column. */
+static void list_rows(verify_row *row, dd **exact[EXACT_ROWS], double **plain[PLAIN_ROWS]) {
+  dd **all[EXACT_ROWS] = {&row->act, &row->v, &row->h,  &row->q,  &row->m,  &row->dm,
+                          &row->u,   &row->y, &row->dx, &row->dw, &row->dz, &row->d};
+  double **rest[PLAIN_ROWS] = {&row->h_error,  &row->q_error, &row->u_error,  &row->y_error,  &row->dx_error,
+                               &row->dw_error, &row->v_error, &row->dm_error, &row->dz_error, &row->h_size,
+                               &row->y_size,   &row->dx_size, &row->dz_size};
+  memcpy(exact, all, sizeof all);
+  memcpy(plain, rest, sizeof rest);
+}
 
 int verify_row_create(verify_row *row, const verify_spec *spec) {
   *row = (verify_row){.spec = *spec};
@@ -11,13 +25,13 @@ int verify_row_create(verify_row *row, const verify_spec *spec) {
   row->width = spec->cols / row->groups;
   row->k = spec->partial ? spec->partial : row->width;
   size_t cols = (size_t)spec->cols, groups = (size_t)row->groups;
-  dd **exact[] = {&row->h, &row->q, &row->u, &row->y, &row->dx, &row->dw};
-  double **plain[] = {&row->h_error,  &row->q_error, &row->u_error, &row->y_error, &row->dx_error,
-                      &row->dw_error, &row->h_size,  &row->y_size,  &row->dx_size};
+  dd **exact[EXACT_ROWS];
+  double **plain[PLAIN_ROWS];
   int ok = 1;
-  for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
+  list_rows(row, exact, plain);
+  for (size_t i = 0; i < EXACT_ROWS; i++)
     ok &= (*exact[i] = calloc(cols, sizeof(dd))) != NULL;
-  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+  for (size_t i = 0; i < PLAIN_ROWS; i++)
     ok &= (*plain[i] = calloc(cols, sizeof(double))) != NULL;
   ok &= (row->in_stat = calloc((size_t)row->width, 1)) != NULL;
   ok &= (row->group = calloc(groups, sizeof *row->group)) != NULL;
@@ -33,11 +47,17 @@ int verify_row_create(verify_row *row, const verify_spec *spec) {
 }
 
 void verify_row_destroy(verify_row *row) {
-  void *all[] = {row->h,       row->q,          row->u,       row->y,        row->dx,       row->dw,      row->h_error,
-                 row->q_error, row->u_error,    row->y_error, row->dx_error, row->dw_error, row->in_stat, row->group,
-                 row->r_error, row->mean_error, row->h_size,  row->y_size,   row->dx_size};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    free(all[i]);
+  dd **exact[EXACT_ROWS];
+  double **plain[PLAIN_ROWS];
+  list_rows(row, exact, plain);
+  for (size_t i = 0; i < EXACT_ROWS; i++)
+    free(*exact[i]);
+  for (size_t i = 0; i < PLAIN_ROWS; i++)
+    free(*plain[i]);
+  free(row->in_stat);
+  free(row->group);
+  free(row->r_error);
+  free(row->mean_error);
   *row = (verify_row){0};
 }
 
@@ -58,7 +78,7 @@ int verify_product_is_rounded(const verify_spec *spec) {
 
 /* Element j of the group, in its units. */
 static dd scaled(const verify_row *row, const verify_group *g, int64_t start, int64_t j) {
-  return dd_from(ldexp(row->x[start + j], -g->scale));
+  return dd_scale(row->v[start + j], -g->scale);
 }
 
 static int exponent_of(double value) {
@@ -76,7 +96,7 @@ static double eps_of(const verify_row *row) {
 static int choose_scale(const verify_row *row, int64_t start) {
   double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(eps_of(row)) : eps_of(row);
   for (int64_t j = 0; j < row->width; j++)
-    if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->x[start + j]));
+    if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->v[start + j].hi));
   return most > 0 ? exponent_of(most) : 0;
 }
 
@@ -105,12 +125,23 @@ static void group_statistic(const verify_row *row, verify_group *g, int64_t star
   if (isnan(g->m2.hi)) g->r = dd_from((double)NAN);
 }
 
+/* act(z), and what is normalised. */
+static void open_gate(verify_row *row) {
+  for (int64_t j = 0; j < row->spec.cols; j++) {
+    row->v[j] = dd_from(row->x[j]);
+    if (!row->z) continue;
+    row->act[j] = dd_activation(dd_from(row->z[j]), row->spec.activation == RMS_ACT_SIGMOID);
+    if (row->spec.gate_place == RMS_GATE_BEFORE) row->v[j] = dd_multiply(row->act[j], row->v[j]);
+  }
+}
+
 void verify_oracle_statistic(verify_row *row) {
+  open_gate(row);
   for (int64_t i = 0; i < row->groups; i++)
     group_statistic(row, &row->group[i], i * row->width);
 }
 
-static dd round_exactly(rms_dtype dtype, dd value) {
+dd verify_round_exactly(rms_dtype dtype, dd value) {
   return dtype == RMS_F64 ? dd_from(value.hi + value.lo) : dd_from(verify_round(dtype, dd_to_odd(value)));
 }
 
@@ -118,17 +149,34 @@ static void normalise(verify_row *row) {
   for (int64_t j = 0; j < row->spec.cols; j++) {
     const verify_group *g = &row->group[j / row->width];
     row->h[j] = dd_multiply(dd_subtract(scaled(row, g, 0, j), g->mean), g->r);
-    row->q[j] = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? round_exactly(row->spec.dtype, row->h[j]) : row->h[j];
+    row->q[j] =
+        row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT ? verify_round_exactly(row->spec.dtype, row->h[j]) : row->h[j];
   }
 }
 
+/* P of the header: the type of a product with the weight when rounding before. */
+static dd round_product(const verify_row *row, dd value) {
+  int rounds = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT && verify_product_is_rounded(&row->spec);
+  return rounds ? verify_round_exactly(row->spec.dtype, value) : value;
+}
+
+static int is_gated_after(const verify_row *row) {
+  return row->spec.gate_place == RMS_GATE_AFTER;
+}
+
+/* y, or with a gate after the norm what it multiplies. */
+static dd affine(const verify_row *row, int64_t j) {
+  dd value = row->g ? dd_multiply(row->q[j], dd_from(row->g[j])) : row->q[j];
+  value = round_product(row, value);
+  if (row->b) value = dd_add(value, dd_from(row->b[j]));
+  return is_gated_after(row) ? round_product(row, value) : value;
+}
+
 void verify_oracle_forward(verify_row *row) {
-  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   normalise(row);
   for (int64_t j = 0; j < row->spec.cols; j++) {
-    dd value = row->g ? dd_multiply(row->q[j], dd_from(row->g[j])) : row->q[j];
-    if (before && verify_product_is_rounded(&row->spec)) value = round_exactly(row->spec.dtype, value);
-    row->y[j] = row->b ? dd_add(value, dd_from(row->b[j])) : value;
+    row->m[j] = affine(row, j);
+    row->y[j] = is_gated_after(row) ? dd_multiply(row->m[j], row->act[j]) : row->m[j];
   }
 }
 
@@ -138,13 +186,16 @@ void verify_oracle_forward(verify_row *row) {
 static void gradient_of_h(verify_row *row, verify_group *g, int64_t start) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   double most = 0;
-  for (int64_t j = start; j < start + row->width; j++)
-    most = fmax(most, fabs(row->dy[j]));
+  for (int64_t j = start; j < start + row->width; j++) {
+    row->dm[j] = dd_from(row->dy[j]);
+    if (is_gated_after(row)) row->dm[j] = round_product(row, dd_multiply(row->act[j], row->dm[j]));
+    most = fmax(most, fabs(row->dm[j].hi));
+  }
   g->u_scale = most > 0 && isfinite(most) ? exponent_of(most) : 0;
   for (int64_t j = start; j < start + row->width; j++) {
-    double dy = before ? row->dy[j] : ldexp(row->dy[j], -g->u_scale);
-    dd value = row->g ? dd_exact_product(dy, row->g[j]) : dd_from(dy);
-    row->u[j] = before ? dd_scale(round_exactly(row->spec.dtype, value), -g->u_scale) : value;
+    dd dm = before ? row->dm[j] : dd_scale(row->dm[j], -g->u_scale);
+    dd value = row->g ? dd_multiply(dm, dd_from(row->g[j])) : dm;
+    row->u[j] = before ? dd_scale(verify_round_exactly(row->spec.dtype, value), -g->u_scale) : value;
   }
 }
 
@@ -189,8 +240,22 @@ static void layer_gradient(verify_row *row, verify_group *g, int64_t start) {
   }
 }
 
+/* The gradient of z; and through a gate before the norm, that of x. */
+static void gradient_of_gate(verify_row *row, int64_t j) {
+  dd of_act;
+  if (!row->z) return;
+  if (is_gated_after(row)) {
+    row->m[j] = affine(row, j);
+    of_act = dd_multiply(row->m[j], dd_from(row->dy[j]));
+  } else {
+    row->d[j] = row->dx[j];
+    of_act = dd_multiply(row->d[j], dd_from(row->x[j]));
+    row->dx[j] = dd_multiply(row->d[j], row->act[j]);
+  }
+  row->dz[j] = dd_multiply(of_act, dd_activation_slope(dd_from(row->z[j]), row->spec.activation == RMS_ACT_SIGMOID));
+}
+
 void verify_oracle_backward(verify_row *row) {
-  int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
   normalise(row);
   for (int64_t i = 0; i < row->groups; i++) {
     gradient_of_h(row, &row->group[i], i * row->width);
@@ -202,9 +267,9 @@ void verify_oracle_backward(verify_row *row) {
   for (int64_t j = 0; j < row->spec.cols; j++) {
     const verify_group *g = &row->group[j / row->width];
     row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
+    gradient_of_gate(row, j);
     if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
     if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));
-    row->dw[j] = dd_multiply(dd_from(row->dy[j]), row->q[j]);
-    if (before && verify_product_is_rounded(&row->spec)) row->dw[j] = round_exactly(row->spec.dtype, row->dw[j]);
+    row->dw[j] = round_product(row, dd_multiply(row->dm[j], row->q[j]));
   }
 }

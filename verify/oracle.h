@@ -26,22 +26,29 @@ typedef struct verify_group {
 } verify_group;
 
 /* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
- * verify_bound_*). Arrays of cols elements; g, b, dy, dres, old: NULL where absent. */
+ * verify_bound_*). Arrays of cols elements; g, b, z, dy, dres, old: NULL where absent. */
 typedef struct verify_row {
   verify_spec spec;       /* indices included               */
   int64_t groups, width;  /* groups >= 1; cols / groups     */
   int64_t k;              /* elements in the statistic      */
   unsigned char *in_stat; /* width flags                    */
-  const double *x, *g, *b, *dy, *dres, *old;
+  const double *x, *g, *b, *z, *dy, *dres, *old;
   verify_group *group; /* groups of them */
-  dd *h;               /* x*r or (x - mean)*r                                     */
+  dd *act;             /* act(z), with a gate                                     */
+  dd *v;               /* what is normalised: x, or x*act with a gate before      */
+  dd *h;               /* v*r or (x - mean)*r                                     */
   dd *q;               /* h, rounded to the data type when rounding before        */
-  dd *u;               /* dy*g, rounded to the data type when rounding before; in units of 2^u_scale */
+  dd *m;               /* with a gate after: what y would be without it, rounded to P when rounding before */
+  dd *dm;              /* dy, or with a gate after dy*act, rounded to P when rounding before             */
+  dd *u;               /* dm*g, rounded to the data type when rounding before; in units of 2^u_scale */
   dd *y, *dx;          /* before the last rounding                                */
   dd *dw;              /* this row's term of dweight                              */
-  double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error;
-  double *h_size, *y_size, *dx_size; /* the sum of the magnitudes of the terms that h, y and dx are sums of */
-  double *r_error, *mean_error;      /* per group, of the true r and mean, before their last rounding */
+  dd *dz;              /* of the gate, before the last rounding                   */
+  dd *d;               /* with a gate before: the gradient of v                   */
+  double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error, *v_error, *dm_error, *dz_error;
+  double *h_size, *y_size, *dx_size,
+      *dz_size;                 /* the sum of the magnitudes of the terms that h, y, dx and dz are sums of */
+  double *r_error, *mean_error; /* per group, of the true r and mean, before their last rounding */
 } verify_row;
 
 /* Allocates all arrays but the inputs. Returns 0 or -1. */
@@ -51,6 +58,9 @@ void verify_row_destroy(verify_row *row);
 /* g = weight + offset rounded to the arithmetic type; the stored sum of x and residual. Exactly as specified. */
 double verify_gain(const verify_spec *spec, double weight);
 double verify_residual_sum(const verify_spec *spec, double x, double residual);
+
+/* The exact value rounded once. */
+dd verify_round_exactly(rms_dtype dtype, dd value);
 
 /* statistic: group[]. forward: h, q, y (after statistic). backward: h, q, u, dx, dw (after statistic). */
 void verify_oracle_statistic(verify_row *row);

@@ -18,11 +18,13 @@ static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugem
                                          "least",  "steps",     "exact",  "zerorows", "nanrows", "mixed", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
-static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", NULL};
+static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_GATE_AFTER on */
+static const char *const activation_words[] = {"silu", "sigmoid", NULL};
+static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", NULL};
 static const char *const option_words[] = {"w",      "bias", "off",  "eps",     "epsout",  "round",   "groups",
                                            "k",      "p",    "idx",  "res",     "dres",    "perhead", "recompute",
                                            "acc",    "out",  "grad", "pad",     "inplace", "split",   "data",
-                                           "dydata", "seed", "isa",  "threads", NULL};
+                                           "dydata", "seed", "isa",  "threads", "gate",    "act",     NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
@@ -30,7 +32,7 @@ enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words a
 /* What the options said, before the defaults that depend on one another are filled in. */
 typedef struct draft {
   verify_problem problem;
-  int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given;
+  int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given, act_given;
   double share; /* p=, 0: not given */
   char *message;
   size_t message_size;
@@ -190,6 +192,17 @@ static int read_value(draft *d, const char *name, char *value) {
     p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
     return read_word(d, "rounding order", value, before_words, &index);
   }
+  if (strcmp(name, "gate") == 0) {
+    if (read_word(d, "place of the gate", value, gate_words, &index)) return -1;
+    p->spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + index);
+    return 0;
+  }
+  if (strcmp(name, "act") == 0) {
+    if (read_word(d, "activation", value, activation_words, &index)) return -1;
+    p->spec.activation = (rms_activation)index;
+    d->act_given = 1;
+    return 0;
+  }
   if (strcmp(name, "data") == 0) {
     if (read_word(d, "data", value, data_words, &index)) return -1;
     p->data = (verify_data)index;
@@ -237,7 +250,8 @@ static int read_option(draft *d, char *text) {
 
 static unsigned default_outputs(const verify_problem *p) {
   if (!p->backward) return VERIFY_OUT_Y | (p->has_residual ? (unsigned)VERIFY_OUT_SUM : 0u);
-  return VERIFY_OUT_DX | (p->has_weight ? (unsigned)VERIFY_OUT_DW : 0u) | (p->has_bias ? (unsigned)VERIFY_OUT_DB : 0u);
+  return VERIFY_OUT_DX | (p->has_weight ? (unsigned)VERIFY_OUT_DW : 0u) | (p->has_bias ? (unsigned)VERIFY_OUT_DB : 0u) |
+         (p->spec.gate_place ? (unsigned)VERIFY_OUT_DZ : 0u);
 }
 
 static verify_data default_dy_data(const verify_problem *p) {
@@ -273,8 +287,10 @@ static int fill_partial(draft *d) {
 
 static int check_direction(const draft *d) {
   const verify_problem *p = &d->problem;
+  if (d->act_given && !p->spec.gate_place) return fail(d, "act= needs gate=");
+  if (p->outputs & VERIFY_OUT_DZ && !p->spec.gate_place) return fail(d, "out=dz needs gate=");
   if (!p->backward) {
-    if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw and db belong to bwd");
+    if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw, db and dz belong to bwd");
     if (!(p->outputs & VERIFY_OUT_Y)) return fail(d, "out=: a forward problem always writes y");
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
@@ -395,6 +411,8 @@ static void put_spec(writer *w, const verify_spec *s) {
   if (s->eps_place == RMS_EPS_OUTSIDE) put(w, ":epsout");
   if (s->rounding == RMS_ROUND_BEFORE_WEIGHT) put(w, ":round=before");
   if (s->weight_per_inner) put(w, ":perhead");
+  if (s->gate_place) put(w, ":gate=%s", gate_words[s->gate_place - RMS_GATE_AFTER]);
+  if (s->activation) put(w, ":act=%s", activation_words[s->activation]);
 }
 
 static void put_accumulate(writer *w, const verify_problem *p) {

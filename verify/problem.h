@@ -20,12 +20,14 @@
  *   perhead           one weight per inner index
  *   k=K, p=P          prms: elements in the statistic, or their share
  *   idx               prms: a random ascending index list
+ *   gate=after|before a gate behind the norm, or in front of it
+ *   act=silu|sigmoid  its activation (default silu)
  *   res[=same|f32]    fwd: add a residual; bwd: x is the residual sum
  *   dres              bwd: add an incoming residual gradient
  *   recompute         bwd: compute the statistics again
  *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
- *   out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum); bwd: dx, ds (dresidual_out), dw, db
- *                     (default dx, dw with a weight, db with a bias)
+ *   out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum); bwd: dx, ds (dresidual_out), dw,
+ *                     db, dz (default dx, dw with a weight, db with a bias, dz with a gate)
  *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
  *   pad=N             N extra elements between rows
  *   inplace           y is x, sum is the residual; dx is dy
@@ -67,7 +69,8 @@ enum {
   VERIFY_OUT_DX = 8,
   VERIFY_OUT_DS = 16,
   VERIFY_OUT_DW = 32,
-  VERIFY_OUT_DB = 64
+  VERIFY_OUT_DB = 64,
+  VERIFY_OUT_DZ = 128
 };
 
 enum { VERIFY_ISA_NAME_MAX = 16, VERIFY_TEXT_MAX = 512 };

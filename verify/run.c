@@ -70,8 +70,8 @@ typedef struct column {
 } column;
 
 /* Rows of doubles. A row of x, then of what is beside it, what was there before and what is there now. */
-enum { ROW_X, ROW_RESIDUAL, ROW_GAIN, ROW_DY, ROW_OLD, ROW_GOT, ROW_ZEROS, ROW_SIZES, ROWS };
-enum { ROW_BIAS = ROW_DY, ROW_DRESIDUAL = ROW_RESIDUAL };
+enum { ROW_X, ROW_RESIDUAL, ROW_GAIN, ROW_DY, ROW_OLD, ROW_GOT, ROW_ZEROS, ROW_SIZES, ROW_BIAS, ROW_GATE, ROWS };
+enum { ROW_DRESIDUAL = ROW_RESIDUAL };
 
 typedef struct walk {
   verify_case c;
@@ -138,11 +138,17 @@ static void load_gain(walk *w, int64_t inner) {
     w->rows[ROW_GAIN][j] = verify_gain(&w->spec, w->rows[ROW_GAIN][j]);
 }
 
+/* The gate, and the bias that is added before it. */
+static void load_gate(walk *w, int64_t outer, int64_t inner) {
+  w->row.z = load_row(w, VERIFY_GATE, outer, inner, ROW_GATE);
+  w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, ROW_BIAS);
+}
+
 static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
   w->row.x = load_row(w, VERIFY_X, outer, inner, ROW_X);
   const double *residual = load_row(w, VERIFY_RESIDUAL, outer, inner, ROW_RESIDUAL);
   load_gain(w, inner);
-  w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, ROW_BIAS);
+  load_gate(w, outer, inner);
   dd *sum = w->row.u; /* a forward has no other use for it */
   for (int64_t j = 0; residual && j < w->spec.cols; j++)
     sum[j] = dd_from(w->rows[ROW_X][j] = verify_residual_sum(&w->spec, w->rows[ROW_X][j], residual[j]));
@@ -162,9 +168,10 @@ static void add_to_columns(walk *w, int64_t inner) {
     dw->sum = dd_add(dw->sum, w->row.dw[j]);
     dw->error += w->row.dw_error[j];
     dw->magnitude += fabs(w->row.dw[j].hi);
-    dw->size += fabs(w->row.dy[j]) * w->row.h_size[j];
-    db->sum = dd_add(db->sum, dd_from(w->row.dy[j]));
-    db->size = db->magnitude += fabs(w->row.dy[j]);
+    dw->size += fabs(w->row.dm[j].hi) * w->row.h_size[j];
+    db->sum = dd_add(db->sum, w->row.dm[j]);
+    db->error += w->row.dm_error[j];
+    db->size = db->magnitude += fabs(w->row.dm[j].hi);
   }
 }
 
@@ -172,6 +179,7 @@ static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
   w->row.x = load_row(w, VERIFY_X, outer, inner, ROW_X);
   w->row.dres = load_row(w, VERIFY_DRESIDUAL, outer, inner, ROW_DRESIDUAL);
   load_gain(w, inner);
+  load_gate(w, outer, inner);
   w->row.dy = load_row(w, VERIFY_DY, outer, inner, ROW_DY);
   w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VERIFY_DX, outer, inner, ROW_OLD) : NULL;
 }
@@ -185,6 +193,8 @@ static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *r
   const exact_row dx = {w->row.dx, w->row.dx_error, w->row.dx_size};
   compare_row(w, (verify_row_at){VERIFY_DX, outer, inner}, dx, result);
   compare_row(w, (verify_row_at){VERIFY_DS, outer, inner}, dx, result);
+  compare_row(w, (verify_row_at){VERIFY_DGATE, outer, inner}, (exact_row){w->row.dz, w->row.dz_error, w->row.dz_size},
+              result);
 }
 
 static void compare_columns(walk *w, verify_role role, const column *columns, int accumulate, verify_result *result) {
@@ -224,6 +234,7 @@ static void save_statistics(walk *w) {
   for (int64_t i = 0; i < p->outer; i++)
     for (int64_t h = 0; h < p->inner; h++) {
       w->row.x = load_row(w, VERIFY_X, i, h, ROW_X);
+      load_gate(w, i, h);
       verify_oracle_statistic(&w->row);
       for (int64_t g = 0; g < w->row.groups; g++) {
         const verify_group *group = &w->row.group[g];
@@ -248,7 +259,7 @@ static rms_status run_forward(const walk *w, const verify_backend *b) {
  * residual sum in a wider type is taken as the residual beside an x of zeros, which adds up to it exactly. */
 static rms_status run_backward_statistics(walk *w, const verify_backend *b) {
   rms_backward_args backward = verify_case_backward_args(&w->c);
-  rms_forward_args args = {.outer = backward.outer, .inner = backward.inner, .x = backward.x};
+  rms_forward_args args = {.outer = backward.outer, .inner = backward.inner, .x = backward.x, .gate = backward.gate};
   const verify_tensor *x = &w->c.tensor[VERIFY_X];
   if (x->dtype != w->spec.dtype) {
     verify_buffer *zeros = &w->memory.buffer[VERIFY_EXTRA];

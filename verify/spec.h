@@ -18,6 +18,8 @@ typedef struct verify_spec {
   rms_eps_place eps_place;
   rms_rounding rounding;
   int weight_per_inner;
+  rms_gate_place gate_place;
+  rms_activation activation;
   rms_dtype dtype;          /* x, y, dy, dx                                */
   rms_dtype weight_dtype;   /* weight, bias                                */
   rms_dtype residual_dtype; /* residual, residual_out, dresidual...        */
@@ -40,7 +42,9 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .kind = (int32_t)s->kind,
                    .eps_place = (int32_t)s->eps_place,
                    .rounding = (int32_t)s->rounding,
-                   .weight_per_inner = s->weight_per_inner};
+                   .weight_per_inner = s->weight_per_inner,
+                   .gate_place = (int32_t)s->gate_place,
+                   .activation = (int32_t)s->activation};
   return spec;
 }
 

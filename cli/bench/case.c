@@ -114,7 +114,8 @@ static int fill_statistics(bench_case *c) {
   int64_t count = verify_statistic_count(&c->base.problem);
   rms_stat *stats = malloc((size_t)count * sizeof *stats);
   const rms_spec spec = c->spec;
-  rms_forward_args args = {.outer = c->backward.outer, .inner = c->backward.inner, .x = c->backward.x};
+  rms_forward_args args = {
+      .outer = c->backward.outer, .inner = c->backward.inner, .x = c->backward.x, .gate = c->backward.gate};
   if (!stats || rms_stats(&spec, &args, stats, NULL) != RMS_OK) {
     free(stats);
     return -1;

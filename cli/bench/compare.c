@@ -80,13 +80,16 @@ static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   f->outer = b->outer = 1;
   advance(&f->x, row);
   advance(&f->residual, row);
+  advance(&f->gate, row);
   advance_output(&f->y, row);
   advance_output(&f->residual_out, row);
   advance(&b->dy, row);
   advance(&b->x, row);
   advance(&b->dresidual, row);
+  advance(&b->gate, row);
   advance_output(&b->dx, row);
   advance_output(&b->dresidual_out, row);
+  advance_output(&b->dgate, row);
   b->dweight = b->dbias = b->workspace = NULL;
   b->workspace_bytes = 0;
   return e;

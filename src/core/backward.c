@@ -24,7 +24,8 @@ typedef struct {
 /* As in the forward. */
 static bool has_two_ways_back(const rms_backward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
-  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && 2 * job->lay.width * size > RMS_WIDE_BYTES;
+  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->gate.data &&
+         2 * job->lay.width * size > RMS_WIDE_BYTES;
 }
 
 static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_t chunk) {
@@ -108,6 +109,8 @@ static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
   int64_t bytes = 2 * size;
   if (job->dx.data) bytes += size;
+  if (job->gate.data) bytes += size;
+  if (job->dgate.data) bytes += size;
   if (job->dresidual.data) bytes += residual;
   if (job->dresidual_out.data) bytes += residual;
   return bytes * job->lay.width;
@@ -115,7 +118,7 @@ static int64_t gradient_traffic(const rms_backward_job *job) {
 
 static bool stream_output(const rms_rows *out, const rms_backward_job *job, int64_t size) {
   return rms_can_stream(out, &job->lay, job->lay.width * size) && !rms_same_rows(out, &job->dy) &&
-         !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual);
+         !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual) && !rms_same_rows(out, &job->gate);
 }
 
 static int64_t chunk_traffic(const rms_sums_plan *plan, int64_t segments, int64_t traffic) {
@@ -136,6 +139,7 @@ static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int6
   job->fetch_ahead = segments * traffic > second_level;
   if (!streams_gradients(segments, traffic, plan, executor)) return;
   job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
+  job->stream_dgate = stream_output(&job->dgate, job, size);
   job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
 }
 

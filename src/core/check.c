@@ -47,6 +47,15 @@ static rms_status check_weight(types *t, const void *weight, int32_t given) {
   return check_wide_or_same(t, given, &t->weight);
 }
 
+/* A bias has the type of the weight; where there is no weight, the weight's type is the bias's. */
+static rms_status check_bias(types *t, const void *weight, const void *bias, int32_t given) {
+  rms_dtype type;
+  if (!bias) return RMS_OK;
+  TRY(check_wide_or_same(t, given, &type));
+  if (!weight) t->weight = type;
+  return type == t->weight ? RMS_OK : RMS_E_DTYPE;
+}
+
 /* ---- the spec ---- */
 
 static bool misaligned(const void *p, size_t size) {
@@ -89,6 +98,9 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
   if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
   if (exceeds(spec->weight_offset, limit)) return RMS_E_MODE;
+  if (spec->gate_place < RMS_GATE_NONE || spec->gate_place > RMS_GATE_BEFORE) return RMS_E_MODE;
+  if (spec->activation != RMS_ACT_SILU && spec->activation != RMS_ACT_SIGMOID) return RMS_E_MODE;
+  if (spec->gate_place != RMS_GATE_NONE && (flags & RMS_CHECK_DEVICE)) return RMS_E_UNSUPPORTED;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
 
   lay->groups = groups;
@@ -101,6 +113,8 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   lay->kind = (rms_kind)spec->kind;
   lay->eps_place = (rms_eps_place)spec->eps_place;
   lay->rounding = (rms_rounding)spec->rounding;
+  lay->gate_place = (rms_gate_place)spec->gate_place;
+  lay->activation = (rms_activation)spec->activation;
   lay->per_inner = spec->weight_per_inner == 1;
   return RMS_OK;
 }
@@ -139,6 +153,13 @@ static void fill_layout(const types *t, const rms_spec *spec, const void *weight
   lay->weight_inner = spec->weight_per_inner ? spec->cols * rms_size_of(t->weight) : 0;
 }
 
+/* A gate is there if the spec has a place for it. */
+static rms_status check_gate(const rms_spec *spec, const types *t, const rms_const_view *gate, int64_t outer) {
+  if (gate->data ? spec->gate_place == RMS_GATE_NONE : spec->gate_place != RMS_GATE_NONE && outer > 0)
+    return RMS_E_ARGUMENT;
+  return check_same(t, gate);
+}
+
 /* The arrays of numbers that are read and written as such, but for the index list; tensors may lie anywhere. */
 static rms_status check_alignment(const void *rstd, const void *mean, int64_t stat_size, const void *stats,
                                   const void *sums) {
@@ -158,13 +179,7 @@ static rms_status check_forward_types(const rms_forward_args *args, const rms_co
   TRY(check_residual(t, &args->residual, &known));
   TRY(check_residual(t, residual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
-  if (args->bias) {
-    rms_dtype bias;
-    TRY(check_wide_or_same(t, args->bias_dtype, &bias));
-    if (!args->weight) t->weight = bias;
-    if (bias != t->weight) return RMS_E_DTYPE;
-  }
-  return RMS_OK;
+  return check_bias(t, args->weight, args->bias, args->bias_dtype);
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -179,6 +194,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   TRY(check_forward_types(args, &y, &residual_out, &t));
   TRY(rms_check_spec(spec, t.data, flags, &job->lay));
   TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments, &weights));
+  TRY(check_gate(spec, &t, &args->gate, o.shape.outer));
   if (o.shape.outer > 0) {
     if (!args->x.data || (!stats && !y.data)) return RMS_E_ARGUMENT;
     if (residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
@@ -188,11 +204,13 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   TRY(check_alignment(rstd, mean, stat_size, stats_in ? stats_in : stats_out, NULL));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of(t.data), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->residual, rms_size_of(t.residual), &o.in[1]));
+  TRY(rms_resolve(&o.shape, &args->gate, rms_size_of(t.data), &o.in[2]));
   TRY(rms_resolve(&o.shape, &y, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &residual_out, rms_size_of(t.residual), &o.out[1]));
   if (o.shape.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
-    o.ins = o.outs = 2;
+    o.ins = 3;
+    o.outs = 2;
     o.givens = o.mades = 0;
     rms_list_given(&o, args->weight, weight_bytes);
     rms_list_given(&o, args->bias, weight_bytes);
@@ -206,6 +224,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
   job->x = o.in[0].rows;
   job->residual = o.in[1].rows;
+  job->gate = o.in[2].rows;
   job->y = o.out[0].rows;
   job->residual_out = o.out[1].rows;
   job->bias = args->bias;
@@ -220,8 +239,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
 /* ---- backward ---- */
 
 static rms_status check_backward_types(const rms_backward_args *args, const rms_const_view *dx,
-                                       const rms_const_view *dresidual_out, bool stats, types *t, rms_dtype *dweight,
-                                       rms_dtype *dbias) {
+                                       const rms_const_view *dresidual_out, const rms_const_view *dgate, bool stats,
+                                       types *t, rms_dtype *dweight, rms_dtype *dbias) {
   bool known = false;
   if (!rms_is_dtype(args->x.dtype)) return RMS_E_DTYPE;
   t->data = t->as_x = (rms_dtype)(args->dy.dtype == RMS_AS_X ? args->x.dtype : args->dy.dtype);
@@ -234,9 +253,11 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
     known = true;
   }
   TRY(check_same(t, dx));
+  TRY(check_same(t, dgate));
   TRY(check_residual(t, &args->dresidual, &known));
   TRY(check_residual(t, dresidual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
+  TRY(check_bias(t, args->weight, args->bias, args->bias_dtype));
   *dweight = *dbias = t->data;
   if (!stats && args->dweight) TRY(check_wide_or_same(t, args->dweight_dtype, dweight));
   if (!stats && args->dbias) TRY(check_wide_or_same(t, args->dbias_dtype, dbias));
@@ -246,7 +267,9 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
 static rms_status check_backward_given(const rms_spec *spec, const rms_backward_args *args, int flags) {
   const int all = RMS_ACCUMULATE_DX | RMS_ACCUMULATE_DWEIGHT | RMS_ACCUMULATE_DBIAS;
   bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
+  if (args->reserved != 0) return RMS_E_VERSION;
   if (args->accumulate & ~all) return RMS_E_MODE;
+  if (args->dgate.data && spec->gate_place == RMS_GATE_NONE) return RMS_E_ARGUMENT;
   if (!split && spec->kind == RMS_KIND_LAYER && !args->rstd != !args->mean) return RMS_E_ARGUMENT;
   if (args->outer > 0) {
     if (!args->dy.data || !args->x.data) return RMS_E_ARGUMENT;
@@ -264,8 +287,8 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   int64_t stat_bytes = segments * (job->lay.dtype == RMS_F64 ? 8 : 4);
   int64_t split_bytes = segments * (int64_t)sizeof(rms_stat), sums_bytes = segments * (int64_t)sizeof(rms_grad_sum);
   rms_dtype weight_type = job->lay.weight_is_f32 ? RMS_F32 : job->lay.dtype;
-  o->ins = 3;
-  o->outs = 2;
+  o->ins = 4;
+  o->outs = 3;
   o->givens = o->mades = 0;
   rms_list_made(o, stats ? NULL : args->dweight, weights * rms_size_of(job->dweight_type));
   rms_list_made(o, stats ? NULL : args->dbias, weights * rms_size_of(job->dbias_type));
@@ -273,6 +296,7 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   if (o->mades > 0) rms_list_made(o, args->workspace, (int64_t)args->workspace_bytes);
   rms_list_made(o, job->sums_out, sums_bytes);
   rms_list_given(o, args->weight, weights * rms_size_of(weight_type));
+  rms_list_given(o, args->bias, weights * rms_size_of(weight_type));
   rms_list_given(o, job->rstd, stat_bytes);
   rms_list_given(o, split ? NULL : args->mean, stat_bytes);
   rms_list_given(o, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
@@ -290,34 +314,41 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
   const rms_const_view dx = stats ? nothing : seen(&args->dx);
   const rms_const_view dresidual_out = stats ? nothing : seen(&args->dresidual_out);
+  const rms_const_view dgate = stats ? nothing : seen(&args->dgate);
   job->rstd = split ? NULL : args->rstd;
   job->mean = split || spec->kind != RMS_KIND_LAYER ? NULL : args->mean;
   job->stats_in = stats_in;
   job->sums_in = sums_in;
   job->sums_out = sums_out;
-  TRY(check_backward_types(args, &dx, &dresidual_out, stats, &t, &job->dweight_type, &job->dbias_type));
+  TRY(check_backward_types(args, &dx, &dresidual_out, &dgate, stats, &t, &job->dweight_type, &job->dbias_type));
   TRY(rms_check_spec(spec, t.data, flags, &job->lay));
   TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments, &weights));
   TRY(check_backward_given(spec, args, flags));
+  TRY(check_gate(spec, &t, &args->gate, o.shape.outer));
 
   int64_t stat_size = t.data == RMS_F64 ? 8 : 4;
   TRY(check_alignment(job->rstd, job->mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
   TRY(rms_resolve(&o.shape, &args->dy, rms_size_of(t.data), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of((rms_dtype)args->x.dtype), &o.in[1]));
   TRY(rms_resolve(&o.shape, &args->dresidual, rms_size_of(t.residual), &o.in[2]));
+  TRY(rms_resolve(&o.shape, &args->gate, rms_size_of(t.data), &o.in[3]));
   TRY(rms_resolve(&o.shape, &dx, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &dresidual_out, rms_size_of(t.residual), &o.out[1]));
+  TRY(rms_resolve(&o.shape, &dgate, rms_size_of(t.data), &o.out[2]));
   fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
   if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, weights, &o));
   job->dy = o.in[0].rows;
   job->x = o.in[1].rows;
   job->dresidual = o.in[2].rows;
+  job->gate = o.in[3].rows;
   job->dx = o.out[0].rows;
   job->dresidual_out = o.out[1].rows;
+  job->dgate = o.out[2].rows;
+  job->bias = args->bias;
   job->x_is_f32 = (rms_dtype)args->x.dtype != t.data;
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
   job->pitch = 0;
-  job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = false;
+  job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
   return RMS_OK;
 }
 

@@ -30,7 +30,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes);
 
 /* The call that decoders make thousands of times a second: dense rows of RMSNorm, a tensor in and one out, perhaps a
- * weight; eps inside the root, no offset, one rounding at the end. The checks of rms_check_forward without what it
+ * weight; eps inside the root, no offset. The checks of rms_check_forward without what it
  * needs for everything else. The bytes of x if it is such a call and right, 0 if not: see rms_check_forward. What it
  * takes rms_check_forward takes too, and makes the same job of it. */
 int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *args);

@@ -18,7 +18,7 @@ typedef struct {
  * fills the first-level cache. */
 static bool has_two_ways(const rms_forward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
-  return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data &&
+  return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data && !job->gate.data &&
          job->lay.width * size > RMS_WIDE_BYTES;
 }
 
@@ -41,6 +41,7 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 static int64_t segment_traffic(const rms_forward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
   if (job->y.data) bytes += size;
+  if (job->gate.data) bytes += size;
   if (job->residual.data) {
     int64_t residual = job->lay.residual_is_f32 ? 4 : size;
     bytes += job->residual_out.data ? 2 * residual : residual;
@@ -54,10 +55,10 @@ static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffi
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;
-  job->stream_y =
-      rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) && !rms_same_rows(y, &job->residual);
-  job->stream_residual =
-      rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual);
+  job->stream_y = rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) &&
+                  !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
+  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) &&
+                         !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -91,9 +92,9 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
   rms_fp_word callers = rms_fp_enter();
-  bool done = kernels->row[dtype](args->y.data, args->x.data, args->weight, spec->cols,
-                                  spec->partial ? spec->partial : spec->cols, spec->eps,
-                                  weight_dtype != RMS_AS_X && weight_dtype != dtype);
+  bool done = kernels->row[dtype](
+      args->y.data, args->x.data, args->weight, spec->cols, spec->partial ? spec->partial : spec->cols, spec->eps,
+      weight_dtype != RMS_AS_X && weight_dtype != dtype, spec->rounding == RMS_ROUND_BEFORE_WEIGHT);
   rms_fp_leave(callers);
   return done;
 }
@@ -177,9 +178,11 @@ rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t r
   spec.eps_place = RMS_EPS_INSIDE;
   spec.rounding = RMS_ROUND_AFTER_WEIGHT;
   spec.weight_per_inner = 0;
+  spec.gate_place = RMS_GATE_NONE;
+  spec.activation = RMS_ACT_SILU;
   args.outer = rows;
   args.inner = 1;
-  args.x = args.residual = no_input;
+  args.x = args.residual = args.gate = no_input;
   args.y = args.residual_out = no_output;
   args.x.data = x;
   args.x.dtype = RMS_F32;

@@ -28,6 +28,8 @@ typedef struct {
   rms_kind kind;
   rms_eps_place eps_place;
   rms_rounding rounding;
+  rms_gate_place gate_place;
+  rms_activation activation;
   bool weight_is_f32;   /* weight and bias are f32 and the data is not                  */
   bool residual_is_f32; /* the residual tensors are f32 and the data is not             */
   const char *weight;
@@ -37,7 +39,7 @@ typedef struct {
 
 typedef struct {
   rms_layout lay;
-  rms_rows x, residual, y, residual_out;
+  rms_rows x, residual, gate, y, residual_out;
   const char *bias;
   void *rstd, *mean;
   const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
@@ -49,8 +51,9 @@ typedef struct {
 
 typedef struct {
   rms_layout lay;
-  rms_rows dy, x, dresidual, dx, dresidual_out;
-  bool x_is_f32; /* x is a residual sum kept in f32 while the data is not */
+  rms_rows dy, x, dresidual, gate, dx, dresidual_out, dgate;
+  const char *bias; /* for dgate alone */
+  bool x_is_f32;    /* x is a residual sum kept in f32 while the data is not */
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;
@@ -59,7 +62,7 @@ typedef struct {
   rms_grad_sum *sums_out;          /* backward_stats: where they go                 */
   int64_t pitch;                   /* of rms_column_sums                            */
   bool fetch_ahead, large_batches; /* as in the forward                             */
-  bool stream_dx, stream_residual;
+  bool stream_dx, stream_residual, stream_dgate;
 } rms_backward_job;
 
 #endif

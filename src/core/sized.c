@@ -22,7 +22,7 @@ const void *rms_resized(const void *given, size_t given_size, void *room, size_t
 #define AT(type, field, at) _Static_assert(offsetof(type, field) == (at), "the offset of " #field " in " #type)
 #define SIZE(type, size)    _Static_assert(sizeof(type) == (size), "the size of " #type)
 
-SIZE(rms_spec, 64);
+SIZE(rms_spec, 72);
 AT(rms_spec, cols, 0);
 AT(rms_spec, eps, 8);
 AT(rms_spec, partial, 16);
@@ -33,6 +33,8 @@ AT(rms_spec, kind, 48);
 AT(rms_spec, eps_place, 52);
 AT(rms_spec, rounding, 56);
 AT(rms_spec, weight_per_inner, 60);
+AT(rms_spec, gate_place, 64);
+AT(rms_spec, activation, 68);
 
 SIZE(rms_view, 40);
 AT(rms_view, data, 0);
@@ -50,7 +52,7 @@ AT(rms_const_view, outer_stride, 16);
 AT(rms_const_view, inner_stride, 24);
 AT(rms_const_view, col_stride, 32);
 
-SIZE(rms_forward_args, 216);
+SIZE(rms_forward_args, 256);
 AT(rms_forward_args, outer, 0);
 AT(rms_forward_args, inner, 8);
 AT(rms_forward_args, x, 16);
@@ -63,8 +65,9 @@ AT(rms_forward_args, rstd, 192);
 AT(rms_forward_args, mean, 200);
 AT(rms_forward_args, weight_dtype, 208);
 AT(rms_forward_args, bias_dtype, 212);
+AT(rms_forward_args, gate, 216);
 
-SIZE(rms_backward_args, 288);
+SIZE(rms_backward_args, 384);
 AT(rms_backward_args, outer, 0);
 AT(rms_backward_args, inner, 8);
 AT(rms_backward_args, dy, 16);
@@ -83,6 +86,11 @@ AT(rms_backward_args, weight_dtype, 272);
 AT(rms_backward_args, dweight_dtype, 276);
 AT(rms_backward_args, dbias_dtype, 280);
 AT(rms_backward_args, accumulate, 284);
+AT(rms_backward_args, gate, 288);
+AT(rms_backward_args, dgate, 328);
+AT(rms_backward_args, bias, 368);
+AT(rms_backward_args, bias_dtype, 376);
+AT(rms_backward_args, reserved, 380);
 
 /* These never change. */
 SIZE(rms_stat, 24);

@@ -28,6 +28,8 @@ static void test_specs(void) {
   BAD(groups, 3, RMS_E_GROUPS);
   BAD(rounding, 9, RMS_E_MODE);
   BAD(eps_place, 9, RMS_E_MODE);
+  BAD(gate_place, 9, RMS_E_MODE);
+  BAD(gate_place, RMS_GATE_AFTER, RMS_E_UNSUPPORTED);
   BAD(partial, RMS_PARTIAL_NONE, RMS_E_PARTIAL);
 #undef BAD
   expect("no spec", rms_cuda_forward(NULL, &args, NULL), RMS_E_ARGUMENT);

@@ -19,6 +19,7 @@ typedef struct row {
   unsigned parts;
   t_data data;
   int longer; /* rows of more than a portion of 16,384 elements */
+  rms_gate_place gate;
 } row;
 
 static const row rows[] = {
@@ -36,6 +37,10 @@ static const row rows[] = {
     {"layer-special", RMS_KIND_LAYER, T_EVERYTHING, T_SPECIAL},
     {"rms-long", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, 1},
     {"layer-long", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, 1},
+    {"rms-gate-after", RMS_KIND_RMS, T_EVERYTHING | T_DGATE, T_WIDE, 0, RMS_GATE_AFTER},
+    {"rms-gate-before", RMS_KIND_RMS, T_EVERYTHING | T_DGATE, T_NORMAL, 0, RMS_GATE_BEFORE},
+    {"layer-gate-after", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_SPECIAL, 0, RMS_GATE_AFTER},
+    {"layer-gate-before", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_TINY, 0, RMS_GATE_BEFORE},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
@@ -61,6 +66,8 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
     spec->eps_place = variant && c % 2 ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
     spec->weight_offset = variant ? 1.0 : 0.0;
     spec->weight_per_inner = variant;
+    spec->gate_place = r->gate;
+    spec->activation = r->gate && c % 2 ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
     spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0; /* 16 of the 21 elements of a group, 75 of 300 */
     spec->groups = r->longer ? 0 : groups[c];
     call.indexed = variant;

@@ -19,6 +19,7 @@ typedef struct rows_f32 {
   float x[SEGMENTS * COLS], residual[SEGMENTS * COLS], dy[SEGMENTS * COLS], weight[COLS], bias[COLS];
   float y[SEGMENTS * COLS], sum[SEGMENTS * COLS], dx[SEGMENTS * COLS], dweight[COLS], dbias[COLS];
   float rstd[SEGMENTS * COLS], mean[SEGMENTS * COLS];
+  float gate[SEGMENTS * COLS], dgate[SEGMENTS * COLS];
 } rows_f32;
 
 static rows_f32 whole, split, other;
@@ -51,9 +52,18 @@ static rms_backward_args backward_of(rows_f32 *r, int64_t first) {
                              .workspace_bytes = sizeof workspace};
 }
 
+/* Where the spec has a place for it. */
+static void add_gate(const rms_spec *spec, rows_f32 *r, int64_t first, rms_forward_args *f, rms_backward_args *b) {
+  if (spec->gate_place == RMS_GATE_NONE) return;
+  f->gate = b->gate = (rms_const_view){r->gate + first, 0, 0, INNER * COLS, COLS, 0};
+  b->dgate = (rms_view){r->dgate + first, 0, 0, INNER * COLS, COLS, 0};
+  b->bias = r->bias + first;
+}
+
 static void run_whole(const rms_spec *spec, rows_f32 *r) {
   rms_forward_args f = forward_of(r, 0);
   rms_backward_args b = backward_of(r, 0);
+  add_gate(spec, r, 0, &f, &b);
   T_EQ_STATUS(RMS_OK, rms_forward(spec, &f, NULL));
   T_EQ_STATUS(RMS_OK, rms_backward(spec, &b, NULL));
 }
@@ -99,8 +109,9 @@ static rms_mpi prepare(MPI_Comm comm, rms_mpi_mode mode, int64_t block, int64_t 
 static void run_split(const rms_spec *spec, const cut *c, rms_mpi_mode mode, int64_t block, int64_t chunk,
                       rows_f32 *r) {
   const rms_spec s = shard_spec(spec, c, rank);
-  const rms_forward_args f = forward_of(r, c->start[rank]);
-  const rms_backward_args b = backward_of(r, c->start[rank]);
+  rms_forward_args f = forward_of(r, c->start[rank]);
+  rms_backward_args b = backward_of(r, c->start[rank]);
+  add_gate(&s, r, c->start[rank], &f, &b);
   rms_mpi m = prepare(MPI_COMM_WORLD, mode, block, chunk, &s);
   T_EQ_STATUS(RMS_OK, rms_mpi_forward(&m, &s, &f, stats, NULL));
   T_EQ_STATUS(RMS_OK, rms_mpi_backward(&m, &s, &b, stats, NULL));
@@ -113,6 +124,7 @@ static void same_columns(const rows_f32 *a, const rows_f32 *b, const cut *c, con
   for (int i = 0; i < SEGMENTS; i++) {
     T_EQ_ELEMENTS(a->y + i * COLS + first, b->y + i * COLS + first, RMS_F32, cols);
     T_EQ_ELEMENTS(a->dx + i * COLS + first, b->dx + i * COLS + first, RMS_F32, cols);
+    T_EQ_ELEMENTS(a->dgate + i * COLS + first, b->dgate + i * COLS + first, RMS_F32, cols);
   }
   T_EQ_ELEMENTS(a->dweight + first, b->dweight + first, RMS_F32, cols);
   T_EQ_ELEMENTS(a->dbias + first, b->dbias + first, RMS_F32, cols);
@@ -134,11 +146,11 @@ static void fill_integers(float *data, int64_t count, t_rng *rng) {
     data[i] = (float)(t_random_below(rng, 17) - 8);
 }
 
-/* ---- Equal bits where every sum is exact ---- */
+/* ---- Equal bits where every sum is exact: sigmoid(0) = 1/2 and sigmoid(100) = 1 in f32 ---- */
 
 static void exact(void) {
   t_rng rng = t_rng_make(1);
-  for (int k = 0; k < 24; k++) {
+  for (int k = 0; k < 36; k++) {
     const cut c = draw_cut(&rng, 1);
     rms_spec spec = {.cols = COLS, .eps = 1e-5, .partial = k % 3 ? t_random_below(&rng, COLS + 1) : 0};
     memset(&whole, 0, sizeof whole);
@@ -146,6 +158,10 @@ static void exact(void) {
     fill_integers(whole.residual, SEGMENTS * COLS, &rng);
     fill_integers(whole.dy, SEGMENTS * COLS, &rng);
     fill_integers(whole.weight, COLS, &rng);
+    spec.gate_place = k < 24 ? RMS_GATE_NONE : k % 2 ? RMS_GATE_BEFORE : RMS_GATE_AFTER;
+    spec.activation = RMS_ACT_SIGMOID;
+    for (int i = 0; i < SEGMENTS * COLS; i++)
+      whole.gate[i] = t_random_below(&rng, 2) ? 100 : 0;
     split = whole;
     run_whole(&spec, &whole);
     t_context("k=%d, partial=%d, columns from %d", k, (int)spec.partial, (int)c.start[rank]);

@@ -4,6 +4,7 @@
  * set, after its vec header. Buffers lie against inaccessible pages: a partial load or store may touch its n elements
  * only. */
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "call.h"
@@ -202,8 +203,19 @@ static void check_all_halves(rms_dtype type) {
     }
 }
 
+static void check_clean_rounding(const float *from, rms_dtype type, int eo) {
+  float clean[F32_LANES], want[F32_LANES], have[F32_LANES];
+  for (int i = 0; i < F32_LANES; i++) {
+    clean[i] = isnan(from[i]) ? NAN : from[i];
+    want[i] = (float)ref_widen(ref_narrow(clean[i], type), type);
+  }
+  vf a = load(clean, RMS_F32, eo);
+  elements(have, type == RMS_BF16 ? vf_round_clean(a, RMS_BF16) : vf_round_clean(a, RMS_F16), eo);
+  T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
+}
+
 static void check_narrow(const float *from, rms_dtype type, int eo) {
-  uint16_t want[F32_LANES], have[F32_LANES];
+  uint16_t want[F32_LANES], have[2 * F32_LANES]; /* room for elements of any type */
   float rounded[F32_LANES], wide[F32_LANES];
   vf a = load(from, RMS_F32, eo);
   for (int i = 0; i < F32_LANES; i++) {
@@ -233,12 +245,14 @@ static void check_rounding(rms_dtype type) {
       }
       t_context("type=%d eo=%d at 0x%04x", (int)type, eo, base);
       check_narrow(from, type, eo);
+      check_clean_rounding(from, type, eo);
     }
   for (int64_t i = 0; i < 4000; i++) {
     float from[F32_LANES];
     t_fill(from, RMS_F32, F32_LANES, i & 1 ? T_WIDE : T_SPECIAL, t_seed(), 90, i);
     t_context("type=%d random %d", (int)type, (int)i);
     check_narrow(from, type, 0);
+    check_clean_rounding(from, type, 0);
   }
 }
 
@@ -263,6 +277,50 @@ static double max_abs_f64(double a, double b) {
   return fabs(b) > a ? fabs(b) : a;
 }
 
+static float exponent_f32(float a) {
+  uint32_t bits;
+  memcpy(&bits, &a, sizeof bits);
+  bits <<= 23;
+  memcpy(&a, &bits, sizeof a);
+  return a;
+}
+
+static double exponent_f64(double a) {
+  uint64_t bits;
+  memcpy(&bits, &a, sizeof bits);
+  bits <<= 52;
+  memcpy(&a, &bits, sizeof a);
+  return a;
+}
+
+/* What the results of check_arithmetic must be, in their order. */
+static float expected_f32(int op, float a, float b, float c, float fourth) {
+  switch (op) {
+  case 0:
+    return a + b;
+  case 1:
+    return a - b;
+  case 2:
+    return a * b;
+  case 3:
+    return fmaf(a, b, c);
+  case 4:
+    return fourth;
+  case 5:
+    return max_abs_f32(max_abs_f32(0, a), b);
+  case 6:
+    return a / b;
+  case 7:
+    return a > b ? a : b;
+  case 8:
+    return a < b ? a : b;
+  case 9:
+    return a < b ? c : a;
+  default:
+    return exponent_f32(a);
+  }
+}
+
 static void check_arithmetic(void) {
   for (int64_t k = 0; k < 2000; k++) {
     float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
@@ -271,21 +329,48 @@ static void check_arithmetic(void) {
     t_fill(b, RMS_F32, F32_LANES, style, t_seed(), 101, k);
     t_fill(c, RMS_F32, F32_LANES, style, t_seed(), 102, k);
     vf va = vf_load(a, RMS_F32, 0), vb = vf_load(b, RMS_F32, 0), vc = vf_load(c, RMS_F32, 0);
-    vf results[] = {vf_add(va, vb),     vf_sub(va, vb), vf_mul(va, vb),
-                    vf_fma(va, vb, vc), vf_set(a[3]),   vf_max_abs(vf_max_abs(vf_set(0), va), vb)};
-    for (int op = 0; op < 6; op++) {
+    vf results[] = {vf_add(va, vb), vf_sub(va, vb),
+                    vf_mul(va, vb), vf_fma(va, vb, vc),
+                    vf_set(a[3]),   vf_max_abs(vf_max_abs(vf_set(0), va), vb),
+                    vf_div(va, vb), vf_max(va, vb),
+                    vf_min(va, vb), vf_if_less(va, vb, vc, va),
+                    vf_exponent(va)};
+    for (int op = 0; op < (int)T_COUNT(results); op++) {
       for (int i = 0; i < F32_LANES; i++)
-        want[i] = op == 0   ? a[i] + b[i]
-                  : op == 1 ? a[i] - b[i]
-                  : op == 2 ? a[i] * b[i]
-                  : op == 3 ? fmaf(a[i], b[i], c[i])
-                  : op == 4 ? a[3]
-                            : max_abs_f32(max_abs_f32(0, a[i]), b[i]);
+        want[i] = expected_f32(op, a[i], b[i], c[i], a[3]);
       vf_store(have, results[op], RMS_F32, 0);
       t_context("op=%d k=%d", op, (int)k);
       T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
     }
   }
+}
+
+/* Comparisons of every pair of special values: the second operand where one is NaN or both are equal. */
+static void check_comparisons(void) {
+  static const float special[] = {0.0f,     -0.0f,     1.0f, -1.0f,   0x1p-149f, -0x1p-149f,
+                                  INFINITY, -INFINITY, NAN,  FLT_MAX, -FLT_MAX};
+  for (size_t i = 0; i < T_COUNT(special); i++)
+    for (size_t j = 0; j < T_COUNT(special); j++) {
+      const float a = special[i], b = special[j];
+      const float want[] = {a > b ? a : b, a < b ? a : b, a < b ? 2.0f : 3.0f};
+      vf va = vf_set(a), vb = vf_set(b),
+         f32[] = {vf_max(va, vb), vf_min(va, vb), vf_if_less(va, vb, vf_set(2), vf_set(3))};
+      vd da = vd_set((double)a), db = vd_set((double)b);
+      vd f64[] = {vd_max(da, db), vd_min(da, db), vd_if_less(da, db, vd_set(2), vd_set(3))};
+      for (size_t op = 0; op < T_COUNT(want); op++) {
+        float have[F32_LANES], narrow[F64_LANES], all[F32_LANES];
+        double wide[F64_LANES];
+        vf_store(have, f32[op], RMS_F32, 0);
+        vd_store(wide, f64[op], RMS_F64, 0);
+        for (int l = 0; l < F32_LANES; l++)
+          all[l] = want[op];
+        for (int l = 0; l < F64_LANES; l++)
+          narrow[l] = (float)wide[l];
+        t_context("comparison %d of %g and %g", (int)op, (double)a, (double)b);
+        T_EQ_ELEMENTS(all, have, RMS_F32, F32_LANES);
+        T_EQ_ELEMENTS(all, narrow, RMS_F32, F64_LANES);
+      }
+    }
 }
 
 /* Sums that lie beside the middle between two f32 numbers by less than an f64 can show, in the normal range and below
@@ -403,13 +488,29 @@ static void check_f64_arithmetic(void) {
                     vd_set(x[3]),
                     vd_round(v[0], RMS_F64),
                     vd_first(v[0], (int)(k % 9), 0),
-                    vd_max_abs(vd_max_abs(vd_set(0), v[0]), v[1])};
-    for (int op = 0; op < 8; op++) {
+                    vd_max_abs(vd_max_abs(vd_set(0), v[0]), v[1]),
+                    vd_div(v[0], v[1]),
+                    vd_max(v[0], v[1]),
+                    vd_min(v[0], v[1]),
+                    vd_if_less(v[0], v[1], v[2], v[0]),
+                    vd_exponent(v[0])};
+    for (int op = 0; op < (int)T_COUNT(results); op++) {
       vd_store(have, results[op], RMS_F64, 0);
       for (int i = 0; i < F64_LANES; i++) {
         double a = x[i], b = x[F64_LANES + i], c = x[2 * F64_LANES + i];
-        double all[] = {
-            a + b, a - b, a * b, fma(a, b, c), x[3], a, i < k % 9 ? a : 0.0, max_abs_f64(max_abs_f64(0, a), b)};
+        double all[] = {a + b,
+                        a - b,
+                        a * b,
+                        fma(a, b, c),
+                        x[3],
+                        a,
+                        i < k % 9 ? a : 0.0,
+                        max_abs_f64(max_abs_f64(0, a), b),
+                        a / b,
+                        a > b ? a : b,
+                        a < b ? a : b,
+                        a < b ? c : a,
+                        exponent_f64(a)};
         T_EQ_F64(all[op], have[i]);
       }
     }
@@ -428,6 +529,7 @@ static void check_every_operation(void) {
     check_nans(types[t]);
   }
   check_arithmetic();
+  check_comparisons();
   check_fma_middles();
   check_first_and_sum();
   check_loads_from(&g);

@@ -23,4 +23,21 @@ void vec_check_avx512(void);
 void vec_check_avx512_bf16(void);
 void vec_check_neon(void);
 
+/* The activations of one vector, as the kernels of an instruction set compute them. */
+typedef struct ref_activated_f32 {
+  float sigmoid[16], silu[16], sigmoid_slope[16], silu_slope[16];
+} ref_activated_f32;
+typedef struct ref_activated_f64 {
+  double sigmoid[8], silu[8], sigmoid_slope[8], silu_slope[8];
+} ref_activated_f64;
+typedef struct ref_activations {
+  void (*f32)(const float *z, ref_activated_f32 *out);
+  void (*f64)(const double *z, ref_activated_f64 *out);
+} ref_activations;
+extern const ref_activations vec_activations_scalar;
+extern const ref_activations vec_activations_avx2;
+extern const ref_activations vec_activations_avx512;
+extern const ref_activations vec_activations_avx512_bf16;
+extern const ref_activations vec_activations_neon;
+
 #endif

@@ -22,6 +22,12 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
   int64_t piece = ((lay->per_inner ? at->inner * lay->groups : 0) + at->group) * job->pitch;
   s->x.x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE);
+  const char *gate = job->gate.data ? rms_segment(&job->gate, at, lay, T_SIZE) : NULL;
+  s->x.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
+  s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
+  s->x.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
+  s->bias = job->bias ? job->bias + weight_at : NULL;
+  s->dgate = job->dgate.data ? rms_segment(&job->dgate, at, lay, T_SIZE) : NULL;
   s->x.residual = NULL;
   s->x.x_is_f32 = job->x_is_f32;
   s->x.residual_is_f32 = false;
@@ -48,14 +54,24 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
     s->down[i] = 1;
   s->stream_dx = job->stream_dx;
   s->stream_residual = job->stream_residual;
+  s->stream_dgate = job->stream_dgate;
 }
 
 static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_sums *sums) {
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && lay->rounding == RMS_ROUND_AFTER_WEIGHT && !job->dresidual.data &&
-         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
+  return (alone || all) && !(K(rounds_before)(lay) && (lay->kind == RMS_KIND_LAYER || lay->k < lay->width)) &&
+         !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data &&
+         lay->k > 0 && !lay->indices && !job->x_is_f32;
+}
+
+/* A gate after the norm, or before it, and nothing but a weight beside it. */
+static bool K(gate_is_alone)(const rms_backward_job *job, const rms_column_sums *sums) {
+  const rms_layout *lay = &job->lay;
+  return job->gate.data && lay->kind == RMS_KIND_RMS && lay->k == lay->width && !job->x_is_f32 && !job->bias &&
+         !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data && job->dgate.data &&
+         !sums->dbias_block;
 }
 
 /* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
@@ -106,10 +122,10 @@ NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
  * with a NaN or an infinity, whose results no scale would change. */
 NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
   bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
-  K(source) dy = K(x_source)(m->s.dy);
+  K(source) dm = K(dm_source)(&m->s);
   if (job->stats_in || job->sums_in || m->st.e) return false;
-  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dy, m->s.width);
-  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dy, NULL, m->s.width) <= REAL_MAX;
+  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dm, m->s.width);
+  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dm, NULL, m->s.width) <= REAL_MAX;
   if (finite) return false;
   const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
   if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
@@ -119,7 +135,16 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
 }
 
 /* zero_r: the r of a segment of zeros. */
-INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, REAL zero_r) {
+INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer, bool common, bool gate) {
+  if (common && T != REAL_TYPE && s->weight && !s->gain) return K(sums_raw)(s, st, layer);
+  if (common && T != REAL_TYPE && s->before) return K(sums_before)(s, st);
+  if (common) return layer ? K(sums_layer)(s, st) : K(sums_rms)(s, st);
+  if (gate) return s->gate ? K(sums_gate_after)(s, st) : K(sums_gate_before)(s, st);
+  return K(sums_any)(s, st, layer);
+}
+
+INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, bool gate,
+                                REAL zero_r) {
   bool layer = job->lay.kind == RMS_KIND_LAYER;
   K(row_sums) g = {0, 0};
   m->st = K(backward_statistic)(job, &m->s, i);
@@ -133,7 +158,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   if (m->in_range && job->sums_in)
     g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
   else if (m->in_range)
-    g = !common ? K(sums_any)(&m->s, m->st, layer) : layer ? K(sums_layer)(&m->s, m->st) : K(sums_rms)(&m->s, m->st);
+    g = K(sums_of)(&m->s, m->st, layer, common, gate);
   m->co = K(coefficients_of)(&job->lay, m->st, g);
   m->in_range = m->in_range && K(sums_in_range)(g) && (layer || K(c_in_range)(m->co));
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
@@ -168,9 +193,13 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   K(open_gradient)(job, sums, at, &m.s);
   if (gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   rows.gain = m.s.gain;
+  rows.raw_gain = K(are_raw)(gains) ? m.s.weight : NULL;
+  rows.offset = m.s.offset;
   rows.dweight = m.s.dweight;
   rows.dbias = m.s.dbias;
   rows.stream = m.s.stream_dx;
+  rows.before = K(rounds_before)(lay);
+  rows.product = !lay->weight_is_f32;
   rows.width = lay->width;
   rows.k = lay->k;
   rows.ahead_x = rows.ahead_dy = 0;
@@ -187,7 +216,7 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
     m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
     m.s.dy = rms_segment(&job->dy, &row, lay, T_SIZE);
     m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
-    K(measure_gradient)(job, &m, i + b, true, zero_r);
+    K(measure_gradient)(job, &m, i + b, true, false, zero_r);
     if (__builtin_expect(m.in_range, 1)) {
       K(add_gradient_row)(&rows, &m.s, m.st, m.co);
     } else {
@@ -200,22 +229,30 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   K(end_rows)(&rows, layer);
 }
 
-/* Any segment. `at` is moved behind it. */
-static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, rms_cursor *at, int64_t i,
-                              bool more, REAL zero_r) {
+/* Any segment. `at` is moved behind it. gains: of a job whose gate is alone, else NULL. */
+static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, const K(gains) * gains,
+                              rms_cursor *at, int64_t i, bool more, REAL zero_r) {
   const rms_layout *lay = &job->lay;
+  const bool gate = gains != NULL;
   K(measured) m;
   K(open_gradient)(job, sums, at, &m.s);
+  const REAL *gain = gate && gains->gain ? gains->gain + at->inner * gains->inner + at->group * gains->group : NULL;
+  m.s.gain = gain;
   rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
     m.s.ahead_x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE) - m.s.x.x;
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - m.s.dy;
   }
-  K(measure_gradient)(job, &m, i, false, zero_r);
-  if (__builtin_expect(m.in_range, 1))
-    K(write_any)(&m.s, m.st, m.co, lay->kind == RMS_KIND_LAYER);
-  else
+  K(measure_gradient)(job, &m, i, false, gate, zero_r);
+  if (__builtin_expect(!m.in_range, 0)) {
+    m.s.gain = NULL; /* the general way */
     K(backward_scaled)(job, &m.s, i);
+  } else if (gate && m.s.gate)
+    K(write_gate_after)(&m.s, m.st, m.co);
+  else if (gate)
+    K(write_gate_before)(&m.s, m.st, m.co);
+  else
+    K(write_any)(&m.s, m.st, m.co, lay->kind == RMS_KIND_LAYER);
 }
 
 KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {
@@ -223,6 +260,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
+  bool gate = K(gate_is_alone)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = common ? K(gradients_together)(job) : 1, n;
   const K(moment) zeros = {0, 0, 0, 0};
@@ -234,14 +272,14 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
     if (common)
       K(backward_together)(job, sums, &gains, &at, i, n, i + n < last, zero_r);
     else
-      K(backward_alone)(job, sums, &at, i, i + n < last, zero_r);
+      K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
       K(flush)(job, sums, i + n - in_block == first, i + n == last);
       in_block = 0;
     }
   }
-  if (job->stream_dx || job->stream_residual) vec_stream_fence();
+  if (job->stream_dx || job->stream_residual || job->stream_dgate) vec_stream_fence();
 }
 
 KERNEL void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, int64_t last) {

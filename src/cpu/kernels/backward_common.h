@@ -8,19 +8,23 @@ typedef struct {
   const char *x[K(BATCH)], *dy[K(BATCH)];
   char *dx[K(BATCH)];
   REAL r[K(BATCH)], mean[K(BATCH)], c[K(BATCH)], a[K(BATCH)], b[K(BATCH)];
-  const REAL *gain;          /* NULL: none                                                   */
+  const REAL *gain;     /* NULL: none, or raw                                           */
+  const char *raw_gain; /* NULL: none, or laid out; plus `offset`                       */
+  REAL offset;
   REAL *dweight, *dbias;     /* NULL: not wanted                                             */
   int64_t width, k;          /* elements, and those of them that are in the statistic        */
   int64_t ahead_x, ahead_dy; /* bytes from the rows to those that should be fetched early; 0 */
   int64_t from, to;          /* the columns to finish                                        */
   bool stream;
-  int first, count; /* rows first..count-1 are to be finished */
+  bool before, product; /* rounding before the weight, and of products with it */
+  int first, count;     /* rows first..count-1 are to be finished */
 } K(gradient_rows);
 
 /* What is known at the call, so that the branches on it vanish. */
 typedef struct {
   bool layer, sums, stream;
-  bool outside, edge; /* columns that are not in the statistic, of which c is 0; some are, some are not */
+  bool before, product; /* rounding before the weight, and of products with it */
+  bool outside, edge;   /* columns that are not in the statistic, of which c is 0; some are, some are not */
 } K(rows_form);
 
 typedef struct {
@@ -54,6 +58,7 @@ typedef struct {
 INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
   K(column_sum) sum = at.sum;
   VEC dy = K(load)(of->dy, at.j, at.n, false), v = K(load)(of->x, at.j, at.n, false), u = V(mul)(dy, at.gain), h, dx;
+  if (form.before) u = V(round_clean)(u, T);
   if (form.layer) {
     h = V(mul)(V(sub)(v, of->mean), of->r);
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
@@ -62,13 +67,17 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
     dx = V(sub)(V(mul)(u, of->r), V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v));
   }
   K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
-  if (form.sums) sum.dweight = V(add)(sum.dweight, V(mul)(dy, h));
+  if (form.before) h = V(round_clean)(h, T);
+  VEC term = V(mul)(dy, h);
+  if (form.before && form.product) term = V(round_clean)(term, T);
+  if (form.sums) sum.dweight = V(add)(sum.dweight, term);
   if (form.sums && form.layer) sum.dbias = V(add)(sum.dbias, dy);
   return sum;
 }
 
 /* No gain is a gain of one, which changes no bit. */
 INLINE VEC K(column_gain)(const K(gradient_rows) * s, int64_t j, int n) {
+  if (T != REAL_TYPE && s->raw_gain) return K(gain)(s->raw_gain, j, n, s->offset, false);
   return s->gain ? K(load_gain)(s->gain, j, n) : V(set)(1);
 }
 
@@ -155,6 +164,15 @@ NOINLINE void K(rows_rms_stream)(const K(gradient_rows) * s) {
   K(finish_columns)(s, s->from, (K(rows_form)){.sums = true, .stream = true});
 }
 
+NOINLINE void K(rows_before)(const K(gradient_rows) * s) {
+  K(finish_columns)
+  (s, s->from, (K(rows_form)){.sums = true, .stream = s->stream, .before = true, .product = s->product});
+}
+
+NOINLINE void K(rows_before_dx)(const K(gradient_rows) * s) {
+  K(finish_columns)(s, s->from, (K(rows_form)){.stream = s->stream, .before = true});
+}
+
 NOINLINE void K(rows_layer)(const K(gradient_rows) * s) {
   K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .sums = true, .stream = s->stream});
 }
@@ -180,7 +198,11 @@ NOINLINE void K(rows_layer_dx)(const K(gradient_rows) * s) {
 
 static void K(write_gradient_rows)(const K(gradient_rows) * s, bool layer) {
   const bool partial = s->k < s->width;
-  if (!s->dweight && partial)
+  if (!s->dweight && s->before)
+    K(rows_before_dx)(s);
+  else if (s->before)
+    K(rows_before)(s);
+  else if (!s->dweight && partial)
     K(rows_partial_dx)(s);
   else if (partial)
     K(rows_partial)(s);

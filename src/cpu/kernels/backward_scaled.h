@@ -4,16 +4,18 @@
  * powers of two. */
 
 INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
+  const K(sweep)
+      w = {.scaled = scaled, .common = common, .before = s->before, .raw = common && T != REAL_TYPE && !s->gain};
   K(extent) e = K(no_extent)();
   int64_t j = 0;
   for (; j + 2 * LANES <= s->width; j += 2 * LANES) {
-    VEC a = K(load)(s->dy, j, LANES, false), b = K(load)(s->dy, j + LANES, LANES, false);
-    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, scaled, common), true);
-    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, scaled, common), true);
+    VEC a = K(load_dm)(s, j, LANES, w), b = K(load_dm)(s, j + LANES, LANES, w);
+    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, w), true);
+    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, w), true);
   }
   for (; j < s->width; j += LANES) {
     int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
-    K(extend)(&e, &e.most.a, K(load_u)(s, K(load)(s->dy, j, n, false), j, n, scaled, common), true);
+    K(extend)(&e, &e.most.a, K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w), true);
   }
   return e;
 }
@@ -36,13 +38,13 @@ static void K(split_power)(REAL *factors, int count, int exponent) {
   }
 }
 
-/* Scales dy and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
+/* Scales dm and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
 static int K(scale_gradient)(K(gradient) * s) {
-  K(source) dy = K(x_source)(s->dy);
+  K(source) dm = K(dm_source)(s);
   REAL by[2], most;
   int e_dy = 0, e_u = 0;
   if (!s->before) {
-    most = K(largest)(&dy, NULL, s->width);
+    most = K(largest)(&dm, NULL, s->width);
     if (!(most <= REAL_MAX) || most == 0) return 0;
     e_dy = -2 - K(exponent)(most);
     K(split_power)(by, 2, e_dy);

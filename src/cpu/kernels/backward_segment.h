@@ -7,6 +7,9 @@
  *   RMS:        dx = u*r - c*x,    c = (sum(u*x) * ((r*r)*r)) / k for elements in the statistic, 0 for the others
  *   LayerNorm:  dx = r*((u - b) - h*a),  a = sum(u*h)/n,  b = sum(u)/n
  *
+ * With a gate after the norm dm = dy*act(z) stands for dy; with one before it, x*act(z) stands for x, and what dx would
+ * be is the gradient of that product.
+ *
  * A segment whose r or sums leave a safe range is done again with x and dy scaled by exact powers of two:
  * backward_scaled.h.
  *
@@ -16,24 +19,74 @@
 typedef struct {
   K(source) x;
   const char *dy, *weight, *dresidual;
-  char *dx, *dresidual_out;
-  const REAL *gain;      /* the weight + offset in lane order, in the common case      */
+  const char *gate, *bias; /* of a gate after the norm; one before it belongs to x */
+  char *dx, *dresidual_out, *dgate;
+  const REAL *gain;      /* the weight + offset in lane order, of common jobs and lone gates */
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
   int64_t width, k, ahead_x, ahead_dy;
   REAL offset;
-  bool weight_is_f32, residual_is_f32, before, add_to_dx, stream_dx, stream_residual;
+  bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
 
-INLINE VEC K(load_u)(const K(gradient) * s, VEC dy, int64_t j, int n, bool scaled, bool common) {
-  VEC u = dy;
-  bool before = !common && s->before;
-  if (scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
-  if (!common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (before) u = V(round)(u, T);
-  if (scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
+/* What a sweep computes: known at the call, so that the branches on it vanish. gate: the job has one and is otherwise
+ * as plain as a common one (K(gate_is_alone)); `after` says where, and the activation is part of the loop. before:
+ * of a common job, rounding before the weight. raw: the gain of a common job or a lone gate is not laid out. */
+typedef struct {
+  bool layer, scaled, common, before, gate, after, raw;
+} K(sweep);
+
+/* Whether no NaN has a payload: see V(store_clean). */
+INLINE bool K(is_lean)(K(sweep) w) {
+  return w.common || w.gate;
+}
+
+INLINE VEC K(round_data)(VEC v, K(sweep) w) {
+  return K(is_lean)(w) ? V(round_clean)(v, T) : V(round)(v, T);
+}
+
+INLINE bool K(has_gain)(const K(gradient) * s, K(sweep) w) {
+  return K(is_lean)(w) && !w.raw ? s->gain != NULL : s->weight != NULL;
+}
+
+INLINE VEC K(gain_of)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
+  if (K(is_lean)(w) && !w.raw) return K(load_gain)(s->gain, j, n);
+  return K(gain)(s->weight, j, n, s->offset, !w.raw && s->weight_is_f32);
+}
+
+INLINE bool K(is_before)(const K(gradient) * s, K(sweep) w) {
+  return w.common ? w.before : s->before;
+}
+
+/* A product with the weight or with act(z), in the type that the definition gives it. */
+INLINE VEC K(round_product)(const K(gradient) * s, VEC v, K(sweep) w) {
+  return s->before && !s->weight_is_f32 ? K(round_data)(v, w) : v;
+}
+
+/* dm: dy, or what reaches the norm of it through the gate behind. */
+INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
+  VEC dy = K(load)(s->dy, j, n, false);
+  if (w.common || (w.gate && !w.after) || !s->gate) return dy;
+  VEC act = w.gate ? K(load_gate_in_place)(s->gate, j, n, s->sigmoid) : K(load_gate)(s->gate, j, n, s->sigmoid);
+  return K(round_product)(s, V(mul)(dy, act), w);
+}
+
+/* The same as a source, where nothing is rounded. */
+INLINE K(source) K(dm_source)(const K(gradient) * s) {
+  K(source) dm = K(x_source)(s->dy);
+  dm.gate = s->gate;
+  dm.sigmoid = s->sigmoid;
+  return dm;
+}
+
+INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w) {
+  VEC u = dm;
+  bool before = K(is_before)(s, w);
+  if (w.scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
+  if (K(has_gain)(s, w)) u = V(mul)(u, K(gain_of)(s, j, n, w));
+  if (before) u = K(round_data)(u, w);
+  if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
 
@@ -49,11 +102,6 @@ typedef struct {
   VEC r, mean;
 } K(statistic_vectors);
 
-/* What a sweep computes: known at the call, so that the branches on it vanish. */
-typedef struct {
-  bool layer, scaled, common;
-} K(sweep);
-
 INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vectors) st, bool layer) {
   if (layer) {
     v = V(mul)(V(sub)(v, st.mean), st.r);
@@ -66,8 +114,9 @@ INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vec
 /* Adds one vector of which n elements are there: the others, dy = 0, add zeros. */
 INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j, int n,
                                    K(statistic_vectors) st, K(sweep) w) {
-  VEC u = K(load_u)(s, K(load)(s->dy, j, n, false), j, n, w.scaled, w.common);
-  return K(add_product)(acc, u, K(load_source)(x, j, n, false, w.scaled), st, w.layer);
+  VEC u = K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w);
+  K(reading) as = {.gated = w.gate ? !w.after : !w.common && x->gate, .scaled = w.scaled, .in_place = w.gate};
+  return K(add_product)(acc, u, K(load_source)(x, j, n, as), st, w.layer);
 }
 
 /* n elements of a common job from element j on, in the last lanes: see K(lead). */
@@ -111,7 +160,7 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
 INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
   K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
   K(source) x = s->x;
-  if (w.common) x.x_is_f32 = false;
+  if (w.common || w.gate) x.x_is_f32 = false;
   double ux = 0, u = 0;
   for (int64_t from = 0;; from += K(PORTION)) {
     bool last = s->width - from <= K(PORTION);
@@ -127,17 +176,35 @@ NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
   return K(sum_gradient)(s, st, (K(sweep)){.common = true});
 }
 
+NOINLINE K(row_sums) K(sums_before)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = true});
+}
+
 NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
   return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true});
+}
+
+/* Of common jobs whose gain is not laid out. */
+NOINLINE K(row_sums) K(sums_raw)(const K(gradient) * s, K(statistic) st, bool layer) {
+  if (layer) return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true, .raw = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = true});
 }
 
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
+NOINLINE K(row_sums) K(sums_gate_after)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .after = true, .raw = T != REAL_TYPE && !s->gain});
+}
+
+NOINLINE K(row_sums) K(sums_gate_before)(const K(gradient) * s, K(statistic) st) {
+  return K(sum_gradient)(s, st, (K(sweep)){.gate = true, .raw = T != REAL_TYPE && !s->gain});
+}
+
 /* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
-  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true});
+  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true, .before = s->before});
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true});
 }
 
@@ -179,10 +246,38 @@ INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
   V(store)(block + j, V(add)(V(load)(block + j, REAL_TYPE, 0), term), REAL_TYPE, 0);
 }
 
-INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dy, VEC h, bool common) {
-  if (common || !s->before) return V(mul)(dy, h);
-  VEC term = V(mul)(dy, V(round)(h, T));
-  return s->weight_is_f32 ? term : V(round)(term, T);
+INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, K(sweep) w) {
+  if (!K(is_before)(s, w)) return V(mul)(dm, h);
+  return K(round_product)(s, V(mul)(dm, K(round_data)(h, w)), w);
+}
+
+/* What the forward multiplies by the activation of a gate behind the norm. */
+INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n, K(sweep) w) {
+  const bool weighted = K(has_gain)(s, w);
+  VEC bias = h;
+  if (s->bias) bias = K(load)(s->bias, j, n, s->weight_is_f32);
+  if (!s->before && weighted) {
+    VEC g = K(gain_of)(s, j, n, w);
+    return s->bias ? V(fma)(h, g, bias) : V(mul)(h, g);
+  }
+  if (s->before) h = K(round_data)(h, w);
+  if (weighted) h = K(round_product)(s, V(mul)(h, K(gain_of)(s, j, n, w)), w);
+  return s->bias ? K(round_product)(s, V(add)(h, bias), w) : h;
+}
+
+/* act(z) and its derivative. */
+typedef struct {
+  VEC act, slope;
+} K(gate_vectors);
+
+INLINE K(gate_vectors) K(open_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
+  VEC z = K(load)(gate, j, n, false), sig = K(sigmoid)(z);
+  K(gate_vectors) v = {K(activate)(z, sig, sigmoid), K(activate_slope)(z, sig, sigmoid)};
+  return v;
+}
+
+NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  return K(open_gate_in_place)(gate, j, n, sigmoid);
 }
 
 typedef struct {
@@ -193,8 +288,17 @@ typedef struct {
 /* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
-  VEC dy = K(load)(s->dy, j, n, false), u = K(load_u)(s, dy, j, n, w.scaled, w.common), h, dx;
-  VEC v = K(load_source)(&s->x, j, n, false, w.scaled);
+  const bool after = w.gate ? w.after : !w.common && s->gate, gated = w.gate ? !w.after : !w.common && s->x.gate;
+  VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, dz = dy, h, dx;
+  K(gate_vectors) gate = {dy, dy};
+  if (w.gate)
+    gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
+  else if (after || gated)
+    gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
+  if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
+  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
+  if (gated) v = V(mul)(v, gate.act);
+  if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
     h = V(mul)(V(sub)(v, k.mean), k.r);
     dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));
@@ -205,17 +309,33 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
+  if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n, w)) : V(mul)(dx, x), gate.slope);
+  if (gated) dx = V(mul)(dx, gate.act);
   if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
+  if (s->dx && w.gate)
+    K(put_clean)(s->dx, j, n, dx, s->stream_dx);
+  else if (s->dx)
+    K(put)(s->dx, j, n, dx, false, s->stream_dx);
   if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dy, h, w.common));
-  if (s->dbias) K(add_to_block)(s->dbias, j, dy);
+  if (w.gate)
+    K(put_clean)(s->dgate, j, n, dz, s->stream_dgate);
+  else if (!w.common && s->dgate)
+    K(put)(s->dgate, j, n, dz, false, s->stream_dgate);
+  if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dm, h, w));
+  if (s->dbias) K(add_to_block)(s->dbias, j, dm);
 }
 
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
-  if (w.common) s.x.x_is_f32 = false, s.indices = NULL;
+  if (w.common || w.gate) s.x.x_is_f32 = false, s.indices = NULL;
+  if (w.gate) {
+    s.k = INT64_MAX; /* all elements, and the padding of the last vector, are in the statistic */
+    s.dresidual = s.bias = NULL;
+    s.dresidual_out = NULL;
+    s.dbias = NULL;
+    s.add_to_dx = false;
+  }
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.a), V(set)(co.b), co.c};
   int64_t j = 0, next = 0;
   for (; j + LANES <= s.width; j += LANES) {
@@ -232,9 +352,17 @@ NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficient
   K(write_gradient)(s, st, co, (K(sweep)){.layer = layer});
 }
 
+NOINLINE void K(write_gate_after)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .after = true, .raw = T != REAL_TYPE && !s->gain});
+}
+
+NOINLINE void K(write_gate_before)(const K(gradient) * s, K(statistic) st, K(coefficients) co) {
+  K(write_gradient)(s, st, co, (K(sweep)){.gate = true, .raw = T != REAL_TYPE && !s->gain});
+}
+
 NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
   if (s->gain && !layer)
-    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true});
+    K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true, .before = s->before});
   else
     K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
 }

@@ -1,39 +1,60 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a measured segment with one rounding after the weight, which nearly every model uses. The same arithmetic as
- * forward_segment.h; each combination that decides the speed is a loop of its own. */
+ * Writing a measured segment, for nearly every model: any rounding order but the one before a weight with a bias, a
+ * gate beside a weight alone. The same arithmetic as forward_segment.h; each combination that decides the speed is a
+ * loop of its own. */
 
 typedef struct {
   K(source) src;
   const REAL *gain, *bias;
+  const char *raw_gain, *raw_bias; /* where those are not laid out, and `raw` */
+  const char *gate;                /* NULL: none, or before the norm */
   char *y, *residual_out;
   int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
+  REAL offset;          /* of a raw gain */
+  bool raw, weighted, biased;
+  bool before, product; /* rounding before the weight, and of the product with it */
   bool stream_y, stream_residual;
 } K(common_segment);
 
 /* What is known at the call. Which of gain and bias there are may be looked at for each vector. */
 typedef struct {
   enum { K(GAIN), K(GAIN_BIAS), K(ANY) } gains;
-  bool layer, residual, stream;
+  bool layer, residual, stream, raw;
+  bool before;       /* rounding before the weight */
+  bool after, gated; /* a gate after the norm, or before it */
 } K(common_form);
 
+INLINE VEC K(common_gain)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
+  return form.raw ? K(gain)(s->raw_gain, j, n, s->offset, false) : K(load_gain)(s->gain, j, n);
+}
+
+INLINE VEC K(common_bias)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
+  return form.raw ? K(load)(s->raw_bias, j, n, false) : K(load_gain)(s->bias, j, n);
+}
+
 INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
-  if (form.gains == K(GAIN)) return V(mul)(h, K(load_gain)(s->gain, j, n));
-  if (form.gains == K(GAIN_BIAS) || (s->gain && s->bias))
-    return V(fma)(h, K(load_gain)(s->gain, j, n), K(load_gain)(s->bias, j, n));
-  if (s->gain) return V(mul)(h, K(load_gain)(s->gain, j, n));
-  return s->bias ? V(add)(h, K(load_gain)(s->bias, j, n)) : h;
+  if (form.gains == K(GAIN)) return V(mul)(h, K(common_gain)(s, j, n, form));
+  if (form.gains == K(GAIN_BIAS) || (s->weighted && s->biased))
+    return V(fma)(h, K(common_gain)(s, j, n, form), K(common_bias)(s, j, n, form));
+  if (s->weighted) return V(mul)(h, K(common_gain)(s, j, n, form));
+  return s->biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return K(load_source)(&s->src, j, n, form.residual, false);
+  return K(load_source)(&s->src, j, n, (K(reading)){form.residual, form.gated, .in_place = true});
 }
 
 INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean, int64_t j, int n,
                             K(common_form) form) {
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
-  K(put_clean)(s->y, j, n, K(apply_gain)(s, V(mul)(v, r), j, n, form), form.stream);
+  v = V(mul)(v, r);
+  if (form.before) v = V(round_clean)(v, T);
+  v = K(apply_gain)(s, v, j, n, form);
+  if (form.after && form.before && s->product) v = V(round_clean)(v, T);
+  if (form.after) v = V(mul)(v, K(load_gate_in_place)(s->gate, j, n, s->src.sigmoid));
+  K(put_clean)(s->y, j, n, v, form.stream);
 }
 
 INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
@@ -94,14 +115,47 @@ NOINLINE void K(common_residual)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .residual = true, .stream = s->stream_y});
 }
 
+NOINLINE void K(common_before)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .before = true, .raw = s->raw});
+}
+
+NOINLINE void K(common_gate_after)(const K(common_segment) * s, REAL r) {
+  K(common_form) form = {K(GAIN), .stream = s->stream_y, .before = s->before, .after = true};
+  form.raw = T != REAL_TYPE && s->raw;
+  K(common_loop)(s, r, 0, form);
+}
+
+NOINLINE void K(common_gate_before)(const K(common_segment) * s, REAL r) {
+  K(common_form) form = {K(GAIN), .stream = s->stream_y, .before = s->before, .gated = true};
+  form.raw = T != REAL_TYPE && s->raw;
+  K(common_loop)(s, r, 0, form);
+}
+
+NOINLINE void K(common_raw)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  if (layer)
+    K(common_loop)(s, r, mean, (K(common_form)){K(GAIN_BIAS), .layer = true, .stream = s->stream_y, .raw = true});
+  else
+    K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .raw = true});
+}
+
 NOINLINE void K(common_any)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
   K(common_form) form = {K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y};
+  form.before = s->before;
+  form.raw = T != REAL_TYPE && s->raw;
   K(common_loop)(s, r, mean, form);
 }
 
 INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool layer) {
-  if (!s->gain || (s->bias != NULL) != layer || (layer && s->src.residual))
+  if (s->gate)
+    K(common_gate_after)(s, st.r);
+  else if (s->src.gate)
+    K(common_gate_before)(s, st.r);
+  else if (T != REAL_TYPE && s->before && s->weighted && !layer && !s->src.residual)
+    K(common_before)(s, st.r);
+  else if (s->before || !s->weighted || s->biased != layer || (s->src.residual && (layer || s->raw)))
     K(common_any)(s, st.r, st.mean, layer);
+  else if (T != REAL_TYPE && s->raw)
+    K(common_raw)(s, st.r, st.mean, layer);
   else if (s->src.residual)
     K(common_residual)(s, st.r);
   else if (layer && s->stream_y)
@@ -116,7 +170,10 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
 
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
   const rms_layout *lay = &job->lay;
-  K(source) src = {rms_segment(&job->x, at, lay, T_SIZE), NULL, false, lay->residual_is_f32, 1, 1};
+  K(source)
+  src = {.x = rms_segment(&job->x, at, lay, T_SIZE), .residual_is_f32 = lay->residual_is_f32, .up1 = 1, .up2 = 1};
+  src.sigmoid = lay->activation == RMS_ACT_SIGMOID;
+  if (lay->gate_place == RMS_GATE_BEFORE) src.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
   return src;
 }
@@ -124,9 +181,18 @@ INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at
 INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
   int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
-  K(common_segment) s = {K(open_source)(job, at), gains->gain, gains->bias, NULL, NULL, lay->width, 0, false, false};
+  K(common_segment) s = {.src = K(open_source)(job, at), .gain = gains->gain, .bias = gains->bias, .width = lay->width};
+  s.before = K(rounds_before)(lay);
+  s.product = !lay->weight_is_f32;
+  if (lay->gate_place == RMS_GATE_AFTER) s.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (s.gain) s.gain += gain_at;
   if (s.bias) s.bias += gain_at;
+  s.raw = K(are_raw)(gains);
+  s.offset = gains->offset;
+  if (s.raw && gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * T_SIZE;
+  if (s.raw && gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * T_SIZE;
+  s.weighted = s.gain || s.raw_gain;
+  s.biased = s.bias || s.raw_bias;
   s.y = rms_segment(&job->y, at, lay, T_SIZE);
   s.stream_y = job->stream_y;
   if (job->residual_out.data) {

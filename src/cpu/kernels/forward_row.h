@@ -1,57 +1,66 @@
 /* SPDX-License-Identifier: MIT
  *
- * A call of a single row of RMSNorm, full or partial, with one rounding after the weight and nothing else: straight
+ * A call of a single row of RMSNorm, full or partial, with a weight or without: straight
  * from the arguments, without a job. */
 
-INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, int n, bool weighted, bool wide) {
+/* What is known at the call: a weight, in f32 beside other data; rounding before it. */
+typedef struct {
+  bool weighted, wide, before;
+} K(row_form);
+
+INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
   VEC h = V(mul)(v, r);
-  if (weighted) h = V(mul)(h, K(load)(weight, j, n, wide));
+  if (form.before) h = V(round_clean)(h, T);
+  if (form.weighted) h = V(mul)(h, K(load)(weight, j, n, form.wide));
   /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
-  if (wide && n == LANES)
+  if (form.wide && n == LANES)
     V(store)(y + j * T_SIZE, h, T, EO);
   else
     K(put_clean)(y, j, n, h, false);
 }
 
-INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, bool weighted,
-                          bool wide) {
-  K(row_store)(y, K(load)(x, j, n, false), weight, r, j, n, weighted, wide);
+INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
+  K(row_store)(y, K(load)(x, j, n, false), weight, r, j, n, form);
 }
 
 /* All whole quads from element j on; returns how far they reach. The loads of x come before the stores, and the first
  * one of a quad before those of the quad before it: see K(common_quad). */
-INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, int64_t j, int64_t width, bool weighted,
-                            bool wide) {
+INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, int64_t j, int64_t width,
+                            K(row_form) form) {
   VEC first = r;
   if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
     VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
     if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
-    K(row_store)(y, v0, weight, r, j, LANES, weighted, wide);
-    K(row_store)(y, v1, weight, r, j + LANES, LANES, weighted, wide);
-    K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, weighted, wide);
-    K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, weighted, wide);
+    K(row_store)(y, v0, weight, r, j, LANES, form);
+    K(row_store)(y, v1, weight, r, j + LANES, LANES, form);
+    K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, form);
+    K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, form);
   }
   return j;
 }
 
-INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, bool weighted, bool wide) {
+INLINE void K(row_loop)(char *y, const char *x, const char *weight, VEC r, int64_t width, K(row_form) form) {
   int64_t j = K(to_line)(y, width);
-  if (j > 0) K(row_vector)(y, x, weight, r, 0, (int)j, weighted, wide);
-  j = K(row_quads)(y, x, weight, r, j, width, weighted, wide);
+  if (j > 0) K(row_vector)(y, x, weight, r, 0, (int)j, form);
+  j = K(row_quads)(y, x, weight, r, j, width, form);
   for (; j + LANES <= width; j += LANES)
-    K(row_vector)(y, x, weight, r, j, LANES, weighted, wide);
-  if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), weighted, wide);
+    K(row_vector)(y, x, weight, r, j, LANES, form);
+  if (j < width) K(row_vector)(y, x, weight, r, j, (int)(width - j), form);
+}
+
+NOINLINE void K(row_before)(char *y, const char *x, const char *weight, REAL r, int64_t width, bool wide) {
+  K(row_loop)(y, x, weight, V(set)(r), width, (K(row_form)){.weighted = true, .wide = wide, .before = true});
 }
 
 NOINLINE void K(row_any)(char *y, const char *x, const char *weight, REAL r, int64_t width, bool wide) {
   if (!weight)
-    K(row_loop)(y, x, weight, V(set)(r), width, false, false);
+    K(row_loop)(y, x, weight, V(set)(r), width, (K(row_form)){false});
   else if (T != RMS_F32 && wide)
-    K(row_loop)(y, x, weight, V(set)(r), width, true, true);
+    K(row_loop)(y, x, weight, V(set)(r), width, (K(row_form)){.weighted = true, .wide = true});
   else
-    K(row_loop)(y, x, weight, V(set)(r), width, true, false);
+    K(row_loop)(y, x, weight, V(set)(r), width, (K(row_form)){.weighted = true});
 }
 
 /* The sum of squares of whole quads, at most a portion: without the room on the stack that the rest of a row takes. */
@@ -66,14 +75,15 @@ INLINE REAL K(row_squares)(const char *x, int64_t k) {
 
 /* False, and nothing written: the sum of squares is out of range. */
 KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
-                       bool weight_is_f32) {
+                       bool weight_is_f32, bool before) {
   REAL sum = k % K(QUAD) == 0 && k <= K(PORTION) ? K(row_squares)(x, k) : K(squares_x)(x, k);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)k + (REAL)eps);
-  if (width % K(QUAD) == 0 && weight && (T == RMS_F32 || !weight_is_f32)) {
-    (void)K(row_quads)(y, x, weight, V(set)(r), 0, width, true, false);
-  } else {
+  if (T != REAL_TYPE && before && weight)
+    K(row_before)(y, x, weight, r, width, weight_is_f32);
+  else if (width % K(QUAD) == 0 && weight && (T == RMS_F32 || !weight_is_f32))
+    (void)K(row_quads)(y, x, weight, V(set)(r), 0, width, (K(row_form)){.weighted = true});
+  else
     K(row_any)(y, x, weight, r, width, weight_is_f32);
-  }
   return true;
 }

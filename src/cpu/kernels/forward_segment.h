@@ -5,11 +5,11 @@
 
 typedef struct {
   K(source) src;
-  const char *weight, *bias;
+  const char *weight, *bias, *gate; /* gate: after the norm; one before it belongs to the source */
   char *y, *residual_out;
   int64_t width;
   REAL offset;
-  bool weight_is_f32, before, stream_y, stream_residual;
+  bool weight_is_f32, before, sigmoid, stream_y, stream_residual;
 } K(segment);
 
 INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
@@ -26,12 +26,20 @@ INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
   return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
 }
 
+/* What y is without a gate, times the gate's activation. */
+INLINE VEC K(gate_after)(const K(segment) * s, VEC m, int64_t j, int n) {
+  if (s->before && !s->weight_is_f32) m = V(round)(m, T);
+  return V(mul)(m, K(load_gate)(s->gate, j, n, s->sigmoid));
+}
+
 INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool scaled) {
-  VEC v = K(load_source)(&s->src, j, n, s->src.residual != NULL, false);
+  VEC v = K(load_source)(&s->src, j, n, (K(reading)){.residual = s->src.residual != NULL});
   if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+  if (s->src.gate) v = V(mul)(v, K(load_gate)(s->src.gate, j, n, s->sigmoid));
   if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
-  K(put)(s->y, j, n, K(affine)(s, V(mul)(v, r), j, n), false, s->stream_y);
+  VEC y = K(affine)(s, V(mul)(v, r), j, n);
+  K(put)(s->y, j, n, s->gate ? K(gate_after)(s, y, j, n) : y, false, s->stream_y);
 }
 
 INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
@@ -64,6 +72,10 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
   s->src.x = rms_segment(&job->x, at, lay, T_SIZE);
   s->src.residual = job->residual.data ? rms_segment(&job->residual, at, lay, residual_size) : NULL;
+  const char *gate = job->gate.data ? rms_segment(&job->gate, at, lay, T_SIZE) : NULL;
+  s->src.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
+  s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
+  s->src.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
   s->src.x_is_f32 = false;
   s->src.residual_is_f32 = lay->residual_is_f32;
   s->src.up1 = s->src.up2 = 1;

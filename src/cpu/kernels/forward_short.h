@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short rows (QK norm) of RMSNorm with one rounding after the weight and nothing else, in batches: eight trees of
+ * Short rows (QK norm) of RMSNorm with a weight and nothing else, in batches: eight trees of
  * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
  * is written. The same arithmetic as forward_segment.h in another order of work. */
 
@@ -124,84 +124,91 @@ NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, 
   return K(finish_batch)(r, sum, (REAL)k, eps);
 }
 
-INLINE void K(short_store)(char *y, VEC v, const REAL *gain, VEC r, int64_t j, int n, bool stream) {
-  K(put_clean)(y, j, n, V(mul)(V(mul)(v, r), K(load_gain)(gain, j, n)), stream);
+/* What is known at the call: non-temporal stores; rounding before the weight. */
+typedef struct {
+  bool stream, before;
+} K(short_form);
+
+INLINE void K(short_store)(char *y, VEC v, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
+  VEC h = V(mul)(v, r);
+  if (form.before) h = V(round_clean)(h, T);
+  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), form.stream);
 }
 
-INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n, bool stream) {
-  K(short_store)(y, K(load)(x, j, n, false), gain, r, j, n, stream);
+INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
+  K(short_store)(y, K(load)(x, j, n, false), gain, r, j, n, form);
 }
 
 /* Any width. The loads of x come before the stores, and the first one of a quad before those of the quad before it: see
  * K(common_quad). */
-INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width, bool stream) {
+INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width, K(short_form) form) {
   int64_t j = K(to_line)(y, width);
   VEC first = r;
-  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, stream);
+  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, form);
   if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
     VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
     if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
-    K(short_store)(y, v0, gain, r, j, LANES, stream);
-    K(short_store)(y, v1, gain, r, j + LANES, LANES, stream);
-    K(short_store)(y, v2, gain, r, j + 2 * LANES, LANES, stream);
-    K(short_store)(y, v3, gain, r, j + 3 * LANES, LANES, stream);
+    K(short_store)(y, v0, gain, r, j, LANES, form);
+    K(short_store)(y, v1, gain, r, j + LANES, LANES, form);
+    K(short_store)(y, v2, gain, r, j + 2 * LANES, LANES, form);
+    K(short_store)(y, v3, gain, r, j + 3 * LANES, LANES, form);
   }
   for (; j + LANES <= width; j += LANES)
-    K(short_vector)(y, x, gain, r, j, LANES, stream);
-  if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j), stream);
+    K(short_vector)(y, x, gain, r, j, LANES, form);
+  if (j < width) K(short_vector)(y, x, gain, r, j, (int)(width - j), form);
 }
 
 /* Rows of at least a vector that follow each other without a gap, as one stretch of memory: a vector that reaches past
  * the end of a row takes the r of both, and stores fill whole lines though rows do not. The first elements of the gain
  * are repeated behind its last. */
-INLINE void K(write_stretch)(const K(batch) * batch, int64_t width, bool stream) {
+INLINE void K(write_stretch)(const K(batch) * batch, int64_t width, K(short_form) form) {
   const int from = batch->from;
   const char *x = batch->x + from * width * T_SIZE;
   char *y = batch->y + from * width * T_SIZE;
   const REAL *gain = batch->gain;
   int64_t j = K(to_line)(y, width);
   VEC r = V(set)(batch->r[from]);
-  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, stream);
+  if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, form);
   for (int b = from + 1;; b++, x += width * T_SIZE, y += width * T_SIZE) {
     for (; j + LANES <= width; j += LANES)
-      K(short_vector)(y, x, gain, r, j, LANES, stream);
+      K(short_vector)(y, x, gain, r, j, LANES, form);
     const int left = (int)(width - j);
     if (b == batch->count) {
-      if (left > 0) K(short_vector)(y, x, gain, r, j, left, stream);
+      if (left > 0) K(short_vector)(y, x, gain, r, j, left, form);
       return;
     }
     VEC next = V(set)(batch->r[b]);
-    if (left > 0) K(short_vector)(y, x, gain, V(join)(r, next, left), j, LANES, stream);
+    if (left > 0) K(short_vector)(y, x, gain, V(join)(r, next, left), j, LANES, form);
     j = left > 0 ? LANES - left : 0;
     r = next;
   }
 }
 
 NOINLINE void K(write_stretch_cached)(const K(batch) * batch, int64_t width) {
-  K(write_stretch)(batch, width, false);
+  K(write_stretch)(batch, width, (K(short_form)){false});
 }
 
 NOINLINE void K(write_stretch_stream)(const K(batch) * batch, int64_t width) {
-  K(write_stretch)(batch, width, true);
+  K(write_stretch)(batch, width, (K(short_form)){.stream = true});
 }
 
 /* A row of `whole` vectors, a constant of at most 8, and `rest` elements. */
-INLINE void K(write_short)(char *y, const char *x, const REAL *gain, VEC r, int whole, int rest, bool stream) {
-  if (whole > 0) K(short_vector)(y, x, gain, r, 0, LANES, stream);
-  if (whole > 1) K(short_vector)(y, x, gain, r, LANES, LANES, stream);
-  if (whole > 2) K(short_vector)(y, x, gain, r, 2 * LANES, LANES, stream);
-  if (whole > 3) K(short_vector)(y, x, gain, r, 3 * LANES, LANES, stream);
-  if (whole > 4) K(short_vector)(y, x, gain, r, 4 * LANES, LANES, stream);
-  if (whole > 5) K(short_vector)(y, x, gain, r, 5 * LANES, LANES, stream);
-  if (whole > 6) K(short_vector)(y, x, gain, r, 6 * LANES, LANES, stream);
-  if (whole > 7) K(short_vector)(y, x, gain, r, 7 * LANES, LANES, stream);
-  if (rest) K(short_vector)(y, x, gain, r, whole * LANES, rest, stream);
+INLINE void K(write_short)(char *y, const char *x, const REAL *gain, VEC r, int whole, int rest, K(short_form) form) {
+  if (whole > 0) K(short_vector)(y, x, gain, r, 0, LANES, form);
+  if (whole > 1) K(short_vector)(y, x, gain, r, LANES, LANES, form);
+  if (whole > 2) K(short_vector)(y, x, gain, r, 2 * LANES, LANES, form);
+  if (whole > 3) K(short_vector)(y, x, gain, r, 3 * LANES, LANES, form);
+  if (whole > 4) K(short_vector)(y, x, gain, r, 4 * LANES, LANES, form);
+  if (whole > 5) K(short_vector)(y, x, gain, r, 5 * LANES, LANES, form);
+  if (whole > 6) K(short_vector)(y, x, gain, r, 6 * LANES, LANES, form);
+  if (whole > 7) K(short_vector)(y, x, gain, r, 7 * LANES, LANES, form);
+  if (rest) K(short_vector)(y, x, gain, r, whole * LANES, rest, form);
 }
 
 /* whole: vectors of a row, where that is a constant; -1: any width. */
-INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, bool stream) {
+INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, K(short_form) form) {
   int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step, from = batch->from;
   const char *x = batch->x + from * x_step;
   char *y = batch->y + from * y_step;
@@ -209,9 +216,9 @@ INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, bool
   int rest = (int)(width - whole * LANES);
   for (; r < end; r++, x += x_step, y += y_step, gain += gain_step)
     if (whole < 0)
-      K(write_row)(y, x, gain, V(set)(*r), width, stream);
+      K(write_row)(y, x, gain, V(set)(*r), width, form);
     else
-      K(write_short)(y, x, gain, V(set)(*r), whole, rest, stream);
+      K(write_short)(y, x, gain, V(set)(*r), whole, rest, form);
 }
 
 /* Whether y lies up to a quad after x, modulo 4096: where loads that follow stores wait for them. */
@@ -219,47 +226,51 @@ INLINE bool K(is_close_behind)(const K(batch) * batch) {
   return (((uintptr_t)batch->y - (uintptr_t)batch->x) & 4095) - 1 < 4 * 64 - 1;
 }
 
-INLINE void K(write_rows)(const K(batch) * batch, int64_t width, bool stream) {
+INLINE void K(write_rows)(const K(batch) * batch, int64_t width, K(short_form) form) {
   switch (width > 2 * K(QUAD) || K(is_close_behind)(batch) ? -1 : (int)(width / LANES)) {
   case 0:
-    K(write_each)(batch, width, 0, stream);
+    K(write_each)(batch, width, 0, form);
     break;
   case 1:
-    K(write_each)(batch, width, 1, stream);
+    K(write_each)(batch, width, 1, form);
     break;
   case 2:
-    K(write_each)(batch, width, 2, stream);
+    K(write_each)(batch, width, 2, form);
     break;
   case 3:
-    K(write_each)(batch, width, 3, stream);
+    K(write_each)(batch, width, 3, form);
     break;
   case 4:
-    K(write_each)(batch, width, 4, stream);
+    K(write_each)(batch, width, 4, form);
     break;
   case 5:
-    K(write_each)(batch, width, 5, stream);
+    K(write_each)(batch, width, 5, form);
     break;
   case 6:
-    K(write_each)(batch, width, 6, stream);
+    K(write_each)(batch, width, 6, form);
     break;
   case 7:
-    K(write_each)(batch, width, 7, stream);
+    K(write_each)(batch, width, 7, form);
     break;
   case 8:
-    K(write_each)(batch, width, 8, stream);
+    K(write_each)(batch, width, 8, form);
     break;
   default:
-    K(write_each)(batch, width, -1, stream);
+    K(write_each)(batch, width, -1, form);
     break;
   }
 }
 
 NOINLINE void K(write_batch)(const K(batch) * batch, int64_t width) {
-  K(write_rows)(batch, width, false);
+  K(write_rows)(batch, width, (K(short_form)){false});
 }
 
 NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
-  K(write_rows)(batch, width, true);
+  K(write_rows)(batch, width, (K(short_form)){.stream = true});
+}
+
+NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool stream) {
+  K(write_each)(batch, width, -1, (K(short_form)){stream, .before = true});
 }
 
 /* Whether all rows whose sum is zero are rows of zeros: usually so, and found out at once. */
@@ -267,7 +278,7 @@ INLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
   K(extent) e = K(no_extent)();
   for (int b = 0; b < batch->count; b++) {
     const K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, false, false);
+    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, (K(reading)){false}, false);
   }
   return K(sum_lanes)(e.most) == 0;
 }
@@ -298,7 +309,9 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
     ((REAL *)job->rstd)[batch->first + b] = batch->r[b];
   for (int b = batch->from; job->mean && b < batch->count; b++)
     ((REAL *)job->mean)[batch->first + b] = 0;
-  if (batch->stretch && job->stream_y)
+  if (K(rounds_before)(&job->lay))
+    K(write_batch_before)(batch, job->lay.width, job->stream_y);
+  else if (batch->stretch && job->stream_y)
     K(write_stretch_stream)(batch, job->lay.width);
   else if (batch->stretch)
     K(write_stretch_cached)(batch, job->lay.width);
@@ -318,7 +331,9 @@ static void K(write_scaled_row)(const rms_forward_job *job, const K(batch) * bat
   if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
   for (int64_t j = 0; j < job->lay.width; j += LANES) {
     int n = job->lay.width - j < LANES ? (int)(job->lay.width - j) : LANES;
-    K(short_store)(y, K(load_source)(&s, j, n, false, true), gain, r, j, n, false);
+    K(short_store)
+    (y, K(load_source)(&s, j, n, (K(reading)){.scaled = true}), gain, r, j, n,
+     (K(short_form)){.before = K(rounds_before)(&job->lay)});
   }
 }
 
@@ -349,7 +364,8 @@ static void K(end_batch)(const rms_forward_job *job, K(batch) * batch) {
  * element. */
 INLINE bool K(is_stretch)(const rms_layout *lay, int64_t x_step, int64_t y_step) {
   int64_t bytes = lay->width * T_SIZE;
-  return IN_ORDER && lay->width > K(QUAD) && bytes % 64 != 0 && x_step == bytes && y_step == bytes;
+  return IN_ORDER && !K(rounds_before)(lay) && lay->width > K(QUAD) && bytes % 64 != 0 && x_step == bytes &&
+         y_step == bytes;
 }
 
 /* The gain with its first elements behind the last. */

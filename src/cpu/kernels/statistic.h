@@ -12,32 +12,58 @@ enum {
   K(PORTION) = 16384   /* elements whose sum is formed in the lanes                */
 };
 
-/* A segment as it is read: x, or x + residual rounded to the residual's type. up1*up2 is an exact power of two that
- * brings rows whose squares leave the range of REAL back into it. */
+/* A segment as it is read: x, or x + residual rounded to the residual's type, or that times the gate's activation.
+ * up1*up2 is an exact power of two that brings rows whose squares leave the range of REAL back into it. */
 typedef struct {
-  const char *x, *residual;
+  const char *x, *residual, *gate;
   bool x_is_f32;        /* x is stored as f32 though T is not            */
   bool residual_is_f32; /* the residual is stored as f32 though T is not */
+  bool sigmoid;         /* of the gate; else silu                        */
   REAL up1, up2;
 } K(source);
+
+/* How it is read: known at the call, so that the branches on it vanish. in_place: the activation is part of the loop,
+ * which makes it quicker and the code larger. */
+typedef struct {
+  bool residual, gated, scaled, in_place;
+} K(reading);
+
+/* Everything that the source has. */
+INLINE K(reading) K(read_all)(const K(source) * s) {
+  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .scaled = true};
+  return as;
+}
 
 typedef struct {
   VEC a, b, c, d;
 } K(lanes);
 
-INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, bool residual, bool scaled) {
+/* act(z) of n elements of a gate. */
+INLINE VEC K(load_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
+  VEC z = K(load)(gate, j, n, false);
+  return K(activate)(z, K(sigmoid)(z), sigmoid);
+}
+
+NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  return K(load_gate_in_place)(gate, j, n, sigmoid);
+}
+
+INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) {
   VEC v = K(load)(s->x, j, n, s->x_is_f32);
-  if (residual) {
+  if (as.residual) {
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
     if (!s->residual_is_f32) v = V(round)(v, T);
   }
-  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
+  if (as.gated && as.in_place) v = V(mul)(v, K(load_gate_in_place)(s->gate, j, n, s->sigmoid));
+  if (as.gated && !as.in_place) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
+  if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
   return v;
 }
 
-/* What is added up: elements or their squares, as they are or less the mean, of x or of x + residual, scaled or not. */
+/* What is added up: elements or their squares, as they are or less the mean. */
 typedef struct {
-  bool squares, centred, residual, scaled;
+  bool squares, centred;
+  K(reading) as;
 } K(summand);
 
 INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) {
@@ -51,20 +77,20 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) 
 /* Adds one quad from element j on; elements from `left` on are padding. One vector after the other: all four loaded
  * first would leave too few registers for the sums. */
 INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
-  VEC v = K(load_source)(s, j, LANES, what.residual, what.scaled);
+  VEC v = K(load_source)(s, j, LANES, what.as);
   acc.a = K(add_term)(acc.a, v, mean, left, what);
-  v = K(load_source)(s, j + LANES, LANES, what.residual, what.scaled);
+  v = K(load_source)(s, j + LANES, LANES, what.as);
   acc.b = K(add_term)(acc.b, v, mean, left - LANES, what);
-  v = K(load_source)(s, j + 2 * LANES, LANES, what.residual, what.scaled);
+  v = K(load_source)(s, j + 2 * LANES, LANES, what.as);
   acc.c = K(add_term)(acc.c, v, mean, left - 2 * LANES, what);
-  v = K(load_source)(s, j + 3 * LANES, LANES, what.residual, what.scaled);
+  v = K(load_source)(s, j + 3 * LANES, LANES, what.as);
   acc.d = K(add_term)(acc.d, v, mean, left - 3 * LANES, what);
   return acc;
 }
 
 /* One vector of a last quad of which `left` > 0 elements are there. */
 INLINE VEC K(add_some)(VEC acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
-  VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.residual, what.scaled);
+  VEC v = K(load_source)(s, j, left < LANES ? (int)left : LANES, what.as);
   return K(add_term)(acc, v, mean, left, what);
 }
 
@@ -82,7 +108,7 @@ INLINE K(lanes) K(add_tail)(K(lanes) acc, const K(source) * s, int64_t j, int64_
  * lanes before its first quad. No sum changes by that: the tree of additions looks alike from every lane. Short sums
  * gain nothing. */
 INLINE int64_t K(lead)(const char *x, int64_t n, K(summand) what) {
-  return what.residual || what.scaled || n <= 2 * K(QUAD) ? 0 : K(to_line)(x, n);
+  return what.as.residual || what.as.gated || what.as.scaled || n <= 2 * K(QUAD) ? 0 : K(to_line)(x, n);
 }
 
 INLINE VEC K(add_lead)(VEC acc, const char *x, int64_t n, VEC mean, K(summand) what) {
@@ -126,7 +152,7 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
 
 /* x alone, in T. */
 INLINE K(source) K(x_source)(const char *x) {
-  K(source) s = {x, NULL, false, false, 1, 1};
+  K(source) s = {x, NULL, NULL, false, false, false, 1, 1};
   return s;
 }
 
@@ -146,21 +172,31 @@ NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
 }
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .residual = true});
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .as.residual = true});
+}
+
+NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
+  if (s->sigmoid) {
+    K(source) sigmoid = *s;
+    sigmoid.sigmoid = true;
+    return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
+  }
+  K(source) silu = *s;
+  silu.sigmoid = false;
+  return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
 }
 
 NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .scaled = true});
+  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .as.scaled = true});
 }
 
 /* Everything else: any source, scaled by up1*up2 (which is 1 where it need not be). */
 NOINLINE REAL K(sum_any)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, (K(summand)){.residual = s->residual != NULL, .scaled = true});
+  return K(sum_first)(s, k, 0, (K(summand)){.as = K(read_all)(s)});
 }
 
 NOINLINE REAL K(squares_any)(const K(source) * s, int64_t k, REAL mean) {
-  return K(sum_first)(s, k, mean,
-                      (K(summand)){.squares = true, .centred = true, .residual = s->residual != NULL, .scaled = true});
+  return K(sum_first)(s, k, mean, (K(summand)){.squares = true, .centred = true, .as = K(read_all)(s)});
 }
 
 static void K(gather)(char *to, const char *from, const int64_t *indices, int64_t count, int64_t size) {
@@ -169,31 +205,43 @@ static void K(gather)(char *to, const char *from, const int64_t *indices, int64_
     memcpy(to + i * size, from + indices[i] * size, (size_t)size);
 }
 
+/* Room for a quad of elements. */
+typedef struct {
+  char x[256], residual[256], gate[256];
+} K(packed);
+
 /* At most a quad of the listed elements, `left` of which there are, and zeros behind them. Returns how many. */
-static int64_t K(pack)(const K(source) * s, char *x, char *residual, const int64_t *indices, int64_t left) {
+static int64_t K(pack)(const K(source) * s, K(packed) * to, const int64_t *indices, int64_t left) {
   int64_t count = left < K(QUAD) ? left : K(QUAD);
-  K(gather)(x, s->x, indices, count, s->x_is_f32 ? 4 : T_SIZE);
-  if (s->residual) K(gather)(residual, s->residual, indices, count, s->residual_is_f32 ? 4 : T_SIZE);
+  K(gather)(to->x, s->x, indices, count, s->x_is_f32 ? 4 : T_SIZE);
+  if (s->residual) K(gather)(to->residual, s->residual, indices, count, s->residual_is_f32 ? 4 : T_SIZE);
+  if (s->gate) K(gather)(to->gate, s->gate, indices, count, T_SIZE);
   return count;
+}
+
+/* The source whose elements are those. */
+static K(source) K(packed_source)(const K(source) * s, const K(packed) * from) {
+  K(source) packed = *s;
+  packed.x = from->x;
+  packed.residual = s->residual ? from->residual : NULL;
+  packed.gate = s->gate ? from->gate : NULL;
+  return packed;
 }
 
 /* The sum of squares over k listed elements: the i-th of the list counts as element i. */
 NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int64_t k) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  K(source) packed = *s;
-  char x[256], r[256];
+  K(packed) room;
+  K(source) packed = K(packed_source)(s, &room);
   double total = 0;
-  packed.x = x;
-  packed.residual = r;
   for (int64_t i = 0; i < k; i += K(QUAD)) {
     if (i > 0 && i % K(PORTION) == 0) {
       total += (double)K(sum_lanes)(acc);
       acc.a = acc.b = acc.c = acc.d = zero;
     }
-    int64_t count = K(pack)(s, x, r, indices + i, k - i);
-    acc = K(add_quad)(acc, &packed, 0, count, zero,
-                      (K(summand)){.squares = true, .residual = s->residual != NULL, .scaled = true});
+    int64_t count = K(pack)(s, &room, indices + i, k - i);
+    acc = K(add_quad)(acc, &packed, 0, count, zero, (K(summand)){.squares = true, .as = K(read_all)(s)});
   }
   return k <= K(PORTION) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
@@ -210,7 +258,7 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0, 0};
   if (lay->indices) {
     m.sum = K(squares_listed)(s, lay->indices, lay->k);
-  } else if (lay->kind == RMS_KIND_RMS && !s->residual) {
+  } else if (lay->kind == RMS_KIND_RMS && !s->residual && !s->gate) {
     m.sum = K(squares_scaled)(s, lay->k);
   } else {
     if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
@@ -221,9 +269,11 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
 
 INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0, 0};
-  bool x_alone = !s->residual && !s->x_is_f32, layer = lay->kind == RMS_KIND_LAYER;
-  if (lay->indices || (!x_alone && (layer || s->x_is_f32))) return K(measure_any)(lay, s);
-  if (layer) {
+  bool x_alone = !s->residual && !s->x_is_f32 && !s->gate, layer = lay->kind == RMS_KIND_LAYER;
+  if (lay->indices || (!x_alone && (layer || s->x_is_f32 || (s->gate && s->residual)))) return K(measure_any)(lay, s);
+  if (s->gate) {
+    m.sum = K(squares_gated)(s, lay->k);
+  } else if (layer) {
     m.mean = K(sum_x)(s->x, lay->k) / (REAL)lay->k;
     m.sum = K(centred_x)(s->x, lay->k, m.mean);
   } else {
@@ -309,38 +359,40 @@ INLINE REAL K(bound_of)(K(extent) e) {
 }
 
 /* Elements 0..n-1. finite = false: there is no NaN among them. */
-INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, bool residual, bool finite) {
+INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, K(reading) as, bool finite) {
   int64_t j = 0;
   for (; j + K(QUAD) <= n; j += K(QUAD)) {
-    K(extend)(&e, &e.most.a, K(load_source)(s, j, LANES, residual, false), finite);
-    K(extend)(&e, &e.most.b, K(load_source)(s, j + LANES, LANES, residual, false), finite);
-    K(extend)(&e, &e.most.c, K(load_source)(s, j + 2 * LANES, LANES, residual, false), finite);
-    K(extend)(&e, &e.most.d, K(load_source)(s, j + 3 * LANES, LANES, residual, false), finite);
+    K(extend)(&e, &e.most.a, K(load_source)(s, j, LANES, as), finite);
+    K(extend)(&e, &e.most.b, K(load_source)(s, j + LANES, LANES, as), finite);
+    K(extend)(&e, &e.most.c, K(load_source)(s, j + 2 * LANES, LANES, as), finite);
+    K(extend)(&e, &e.most.d, K(load_source)(s, j + 3 * LANES, LANES, as), finite);
   }
   for (; j < n; j += LANES)
-    K(extend)(&e, &e.most.a, K(load_source)(s, j, n - j < LANES ? (int)(n - j) : LANES, residual, false), finite);
+    K(extend)(&e, &e.most.a, K(load_source)(s, j, n - j < LANES ? (int)(n - j) : LANES, as), finite);
   return e;
 }
 
 /* Whether the first n elements, among which there is no NaN, are all zeros. */
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
-  e = s->residual ? K(extent_of)(e, s, n, true, false) : K(extent_of)(e, s, n, false, false);
+  if (s->residual || s->gate)
+    e = K(extent_of)(e, s, n, (K(reading)){.residual = s->residual != NULL, .gated = s->gate != NULL}, false);
+  else
+    e = K(extent_of)(e, s, n, (K(reading)){false}, false);
   return K(sum_lanes)(e.most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  if (!indices && s->residual) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, true, true));
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, false, true));
-  char x[256], r[256];
+  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL};
+  if (!indices && (s->residual || s->gate)) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, as, true));
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, (K(reading)){false}, true));
+  K(packed) room;
   K(extent) e = K(no_extent)();
-  K(source) packed = *s;
-  packed.x = x;
-  if (s->residual) packed.residual = r;
+  K(source) packed = K(packed_source)(s, &room);
   for (int64_t i = 0; i < n; i += K(QUAD)) {
-    (void)K(pack)(s, x, r, indices + i, n - i);
-    e = K(extent_of)(e, &packed, K(QUAD), s->residual != NULL, true);
+    (void)K(pack)(s, &room, indices + i, n - i);
+    e = K(extent_of)(e, &packed, K(QUAD), as, true);
   }
   return K(largest_of)(e);
 }

@@ -4,6 +4,7 @@
  * and forward.h and backward.h, the drivers, come last. */
 #include "real.h"
 #include "elements.h"
+#include "activation.h"
 #include "statistic.h"
 #include "gains.h"
 #include "batch.h"

@@ -247,6 +247,16 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return a;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  if (type != RMS_BF16) return vf_round(a, type);
+  const __m256i high = _mm256_set1_epi32((int)0xffff0000u), half = _mm256_set1_epi32(0x7fff);
+  __m256i lo = _mm256_castps_si256(a.lo), hi = _mm256_castps_si256(a.hi), one = _mm256_set1_epi32(1);
+  lo = _mm256_add_epi32(_mm256_add_epi32(lo, half), _mm256_and_si256(_mm256_srli_epi32(lo, 16), one));
+  hi = _mm256_add_epi32(_mm256_add_epi32(hi, half), _mm256_and_si256(_mm256_srli_epi32(hi, 16), one));
+  vf r = {_mm256_castsi256_ps(_mm256_and_si256(lo, high)), _mm256_castsi256_ps(_mm256_and_si256(hi, high))};
+  return r;
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   int lo = eo ? (n + 1) / 2 : n, hi = eo ? n / 2 : n - 8;
   a.lo = _mm256_and_ps(a.lo, _mm256_castsi256_ps(vf_mask8(lo)));
@@ -283,6 +293,47 @@ static inline vf vf_mul(vf a, vf b) {
 
 static inline vf vf_fma(vf a, vf b, vf c) {
   vf r = {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  return r;
+}
+
+static inline vf vf_div(vf a, vf b) {
+  vf r = {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_max(vf a, vf b) {
+  vf r = {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+  return r;
+}
+
+static inline vf vf_min(vf a, vf b) {
+  vf r = {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+  return r;
+}
+
+/* c where the mask is set, d elsewhere. Of two constants c ^ d is one too: two instructions, fewer than a blend has. */
+static inline __m256 vec_blend_ps(__m256 mask, __m256 c, __m256 d) {
+  __m256i from = _mm256_castps_si256(c), to = _mm256_castps_si256(d);
+  return _mm256_castsi256_ps(
+      _mm256_xor_si256(to, _mm256_and_si256(_mm256_castps_si256(mask), _mm256_xor_si256(from, to))));
+}
+
+static inline __m256 vec_if_less_ps(__m256 a, __m256 b, __m256 c, __m256 d) {
+#ifdef VEC_MASKS
+  return _mm256_mask_blend_ps(_mm256_cmp_ps_mask(a, b, _CMP_LT_OQ), d, c);
+#else
+  return vec_blend_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), c, d);
+#endif
+}
+
+static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
+  vf r = {vec_if_less_ps(a.lo, b.lo, c.lo, d.lo), vec_if_less_ps(a.hi, b.hi, c.hi, d.hi)};
+  return r;
+}
+
+static inline vf vf_exponent(vf a) {
+  vf r = {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.lo), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.hi), 23))};
   return r;
 }
 
@@ -415,6 +466,41 @@ static inline vd vd_mul(vd a, vd b) {
 
 static inline vd vd_fma(vd a, vd b, vd c) {
   vd r = {_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
+  return r;
+}
+
+static inline vd vd_div(vd a, vd b) {
+  vd r = {_mm256_div_pd(a.lo, b.lo), _mm256_div_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_max(vd a, vd b) {
+  vd r = {_mm256_max_pd(a.lo, b.lo), _mm256_max_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline vd vd_min(vd a, vd b) {
+  vd r = {_mm256_min_pd(a.lo, b.lo), _mm256_min_pd(a.hi, b.hi)};
+  return r;
+}
+
+static inline __m256d vec_if_less_pd(__m256d a, __m256d b, __m256d c, __m256d d) {
+#ifdef VEC_MASKS
+  return _mm256_mask_blend_pd(_mm256_cmp_pd_mask(a, b, _CMP_LT_OQ), d, c);
+#else
+  __m256 mask = _mm256_castpd_ps(_mm256_cmp_pd(a, b, _CMP_LT_OQ));
+  return _mm256_castps_pd(vec_blend_ps(mask, _mm256_castpd_ps(c), _mm256_castpd_ps(d)));
+#endif
+}
+
+static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
+  vd r = {vec_if_less_pd(a.lo, b.lo, c.lo, d.lo), vec_if_less_pd(a.hi, b.hi, c.hi, d.hi)};
+  return r;
+}
+
+static inline vd vd_exponent(vd a) {
+  vd r = {_mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(a.lo), 52)),
+          _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(a.hi), 52))};
   return r;
 }
 

@@ -99,6 +99,10 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return type == RMS_F16 ? vf_from_bits16(vf_to_bits16(a, RMS_F16), RMS_F16) : a;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   (void)eo;
   return _mm512_maskz_mov_ps(vf_mask(n), a);
@@ -126,6 +130,26 @@ static inline vf vf_mul(vf a, vf b) {
 
 static inline vf vf_fma(vf a, vf b, vf c) {
   return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vf vf_div(vf a, vf b) {
+  return _mm512_div_ps(a, b);
+}
+
+static inline vf vf_max(vf a, vf b) {
+  return _mm512_max_ps(a, b);
+}
+
+static inline vf vf_min(vf a, vf b) {
+  return _mm512_min_ps(a, b);
+}
+
+static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), d, c);
+}
+
+static inline vf vf_exponent(vf a) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23));
 }
 
 static inline __m256 vf_half_sum(vf a) {
@@ -210,6 +234,26 @@ static inline vd vd_mul(vd a, vd b) {
 
 static inline vd vd_fma(vd a, vd b, vd c) {
   return _mm512_fmadd_pd(a, b, c);
+}
+
+static inline vd vd_div(vd a, vd b) {
+  return _mm512_div_pd(a, b);
+}
+
+static inline vd vd_max(vd a, vd b) {
+  return _mm512_max_pd(a, b);
+}
+
+static inline vd vd_min(vd a, vd b) {
+  return _mm512_min_pd(a, b);
+}
+
+static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
+  return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), d, c);
+}
+
+static inline vd vd_exponent(vd a) {
+  return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(a), 52));
 }
 
 static inline double vd_sum(vd s) {

@@ -108,6 +108,10 @@ static inline vf vf_round(vf a, rms_dtype type) {
   return r;
 }
 
+static inline vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static inline vf vf_first(vf a, int n, int eo) {
   char bytes[64];
   vf_store(bytes, a, RMS_F32, eo);
@@ -156,6 +160,38 @@ static inline vf vf_mul(vf a, vf b) {
 static inline vf vf_fma(vf a, vf b, vf c) {
   vf r = {vfmaq_f32(c.q0, a.q0, b.q0), vfmaq_f32(c.q1, a.q1, b.q1), vfmaq_f32(c.q2, a.q2, b.q2),
           vfmaq_f32(c.q3, a.q3, b.q3)};
+  return r;
+}
+
+static inline vf vf_div(vf a, vf b) {
+  vf r = {vdivq_f32(a.q0, b.q0), vdivq_f32(a.q1, b.q1), vdivq_f32(a.q2, b.q2), vdivq_f32(a.q3, b.q3)};
+  return r;
+}
+
+static inline float32x4_t vf_if_less_q(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d) {
+  return vbslq_f32(vcltq_f32(a, b), c, d);
+}
+
+static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
+  vf r = {vf_if_less_q(a.q0, b.q0, c.q0, d.q0), vf_if_less_q(a.q1, b.q1, c.q1, d.q1),
+          vf_if_less_q(a.q2, b.q2, c.q2, d.q2), vf_if_less_q(a.q3, b.q3, c.q3, d.q3)};
+  return r;
+}
+
+static inline vf vf_max(vf a, vf b) {
+  return vf_if_less(b, a, a, b);
+}
+
+static inline vf vf_min(vf a, vf b) {
+  return vf_if_less(a, b, a, b);
+}
+
+static inline float32x4_t vf_exponent_q(float32x4_t a) {
+  return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a), 23));
+}
+
+static inline vf vf_exponent(vf a) {
+  vf r = {vf_exponent_q(a.q0), vf_exponent_q(a.q1), vf_exponent_q(a.q2), vf_exponent_q(a.q3)};
   return r;
 }
 
@@ -269,6 +305,38 @@ static inline vd vd_mul(vd a, vd b) {
 static inline vd vd_fma(vd a, vd b, vd c) {
   vd r = {vfmaq_f64(c.q0, a.q0, b.q0), vfmaq_f64(c.q1, a.q1, b.q1), vfmaq_f64(c.q2, a.q2, b.q2),
           vfmaq_f64(c.q3, a.q3, b.q3)};
+  return r;
+}
+
+static inline vd vd_div(vd a, vd b) {
+  vd r = {vdivq_f64(a.q0, b.q0), vdivq_f64(a.q1, b.q1), vdivq_f64(a.q2, b.q2), vdivq_f64(a.q3, b.q3)};
+  return r;
+}
+
+static inline float64x2_t vd_if_less_q(float64x2_t a, float64x2_t b, float64x2_t c, float64x2_t d) {
+  return vbslq_f64(vcltq_f64(a, b), c, d);
+}
+
+static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
+  vd r = {vd_if_less_q(a.q0, b.q0, c.q0, d.q0), vd_if_less_q(a.q1, b.q1, c.q1, d.q1),
+          vd_if_less_q(a.q2, b.q2, c.q2, d.q2), vd_if_less_q(a.q3, b.q3, c.q3, d.q3)};
+  return r;
+}
+
+static inline vd vd_max(vd a, vd b) {
+  return vd_if_less(b, a, a, b);
+}
+
+static inline vd vd_min(vd a, vd b) {
+  return vd_if_less(a, b, a, b);
+}
+
+static inline float64x2_t vd_exponent_q(float64x2_t a) {
+  return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(a), 52));
+}
+
+static inline vd vd_exponent(vd a) {
+  vd r = {vd_exponent_q(a.q0), vd_exponent_q(a.q1), vd_exponent_q(a.q2), vd_exponent_q(a.q3)};
   return r;
 }
 

@@ -21,6 +21,11 @@ static inline vd vd_round(vd a, rms_dtype type) {
   return a;
 }
 
+static inline vd vd_round_clean(vd a, rms_dtype type) {
+  (void)type;
+  return a;
+}
+
 static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   (void)eo;
   return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));

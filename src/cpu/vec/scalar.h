@@ -109,6 +109,10 @@ static VEC_CALL vf vf_round(vf a, rms_dtype type) {
   return a;
 }
 
+static VEC_CALL vf vf_round_clean(vf a, rms_dtype type) {
+  return vf_round(a, type);
+}
+
 static VEC_CALL vf vf_first(vf a, int n, int eo) {
   (void)eo;
   for (int i = n; i < 16; i++)
@@ -173,6 +177,36 @@ static VEC_CALL vf vf_fma(vf a, vf b, vf c) {
     for (int i = 0; i < 16; i++)
       r.v[i] = rms_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
+}
+
+static VEC_CALL vf vf_div(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] /= b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_max(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_min(vf a, vf b) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_if_less(vf a, vf b, vf c, vf d) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = a.v[i] < b.v[i] ? c.v[i] : d.v[i];
+  return a;
+}
+
+static VEC_CALL vf vf_exponent(vf a) {
+  for (int i = 0; i < 16; i++)
+    a.v[i] = rms_f32_from_bits(rms_bits_f32(a.v[i]) << 23);
+  return a;
 }
 
 static VEC_CALL float vf_sum(vf s) {
@@ -279,6 +313,36 @@ static VEC_CALL vd vd_mul(vd a, vd b) {
 static VEC_CALL vd vd_fma(vd a, vd b, vd c) {
   for (int i = 0; i < 8; i++)
     a.v[i] = rms_fma(a.v[i], b.v[i], c.v[i]);
+  return a;
+}
+
+static VEC_CALL vd vd_div(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] /= b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_max(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_min(vd a, vd b) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_if_less(vd a, vd b, vd c, vd d) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = a.v[i] < b.v[i] ? c.v[i] : d.v[i];
+  return a;
+}
+
+static VEC_CALL vd vd_exponent(vd a) {
+  for (int i = 0; i < 8; i++)
+    a.v[i] = rms_f64_from_bits(rms_bits_f64(a.v[i]) << 52);
   return a;
 }
 
