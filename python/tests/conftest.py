@@ -15,11 +15,12 @@ SUITES = {
               ["rmsnorm", "rmsnorm._numpy", "rmsnorm._numpy_backward"]),  # fmt: skip
     "torch": (
         ["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_split.py",
-         "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py"],
+         "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py",
+         "test_gates_patch.py"],
         ["rmsnorm.torch", "rmsnorm.nn", "rmsnorm.sharded"],
     ),  # fmt: skip
     "cuda": (["test_torch_cuda.py"], []),
-    "transformers": (["test_transformers.py", "test_kernels.py"], []),
+    "transformers": (["test_transformers.py", "test_kernels.py", "test_gates_transformers.py"], []),
     "jax": (["test_jax.py"], ["rmsnorm.jax"]),
 }
 
