@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The trial of a norm whose forward takes a gate as well: ``forward(hidden_states, gate)``.
 
-The place of the gate and its activation are found like the places of the roundings: in bfloat16 a wrong one changes a quarter of the
-elements and more. The exponential of this library is not torch's, and the squares are added in its own order, so that a few elements
-in a thousand differ in their last place.
+The place of the gate and its activation are found like the places of the roundings: in bfloat16 a wrong one changes nearly every
+element. The exponential of this library is not torch's, and the squares are added in its own order, so that one element in ten
+thousand or fewer differs in its last place.
 
 A module may treat shapes apart: FalconH1's takes two or three dimensions, and drops the second of three where it is 1. So only the
 forms of rows are served that were tried. Rows of float32 beside a gate and a weight of 16 bits, which the scans of Mamba2 and its

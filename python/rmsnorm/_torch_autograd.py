@@ -67,7 +67,7 @@ class Whole:
         return t.shape[-1]
 
 
-def _statistic(x, options, rows=Whole):
+def statistic(x, options, rows=Whole):
     """e, the elements less their mean in LayerNorm; r; and c with dr = -c * k * mean(e * de) over the statistic's elements."""
     eps, mode = options[0], options[4]
     a = _grouped(x, options)
@@ -82,7 +82,7 @@ def _statistic(x, options, rows=Whole):
     return e, r, r * r * r / k
 
 
-def _rounded(t, dtype, options):
+def rounded(t, dtype, options):
     return t.to(dtype).to(t.dtype) if options[4] & BEFORE_WEIGHT else t
 
 
@@ -93,11 +93,11 @@ def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None
     """
     options = (*options, *DEFAULTS[len(options) - 1 :])
     dtype = dy.dtype if dtype is None else dtype
-    e, r, c = _statistic(x, options, rows)
+    e, r, c = statistic(x, options, rows)
     d = dy.to(e.dtype)
-    h = _rounded((e * r).reshape(x.shape), dtype, options)
+    h = rounded((e * r).reshape(x.shape), dtype, options)
     u = d if weight is None else d * (weight.to(e.dtype) + options[1])
-    u = _rounded(u, dtype, options).reshape(e.shape)
+    u = rounded(u, dtype, options).reshape(e.shape)
     along = _members(e, options) * (rows.sum(u * e) * c)
     dx = u * r - _scattered(along, e.shape[-1], options)
     if options[4] & LAYER:
@@ -108,7 +108,7 @@ def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None
 
 def tangent(x, dx, weight, dweight, dbias, dtype, options):
     """The derivative of the norm along (dx, dweight, dbias), each of which may be None, in plain torch operations."""
-    e, r, c = _statistic(x, options)
+    e, r, c = statistic(x, options)
     dy = torch.zeros_like(x, dtype=e.dtype)
     g = None if weight is None else weight.to(e.dtype) + options[1]
     if dx is not None:

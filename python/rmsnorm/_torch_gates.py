@@ -9,8 +9,8 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
-from ._torch_autograd import _rounded, _statistic, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
-from ._torch_autograd import tangent
+from ._torch_autograd import bias_flags_of, differentiable_backward, differentiated_again, gradients_of
+from ._torch_autograd import rounded, statistic, tangent
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
 
 _gated_norm = torch.ops.rmsnorm._gated_norm.default
@@ -41,11 +41,11 @@ def _product_dtype(x, weight, bias):
 
 def _ungated(x, weight, bias, options):
     """What the gate after a norm meets, in the wide type."""
-    e, r, _ = _statistic(x, options)
-    m, dtype = _rounded((e * r).reshape(x.shape), x.dtype, options), _product_dtype(x, weight, bias)
+    e, r, _ = statistic(x, options)
+    m, dtype = rounded((e * r).reshape(x.shape), x.dtype, options), _product_dtype(x, weight, bias)
     if weight is not None:
-        m = _rounded(m * (weight.to(e.dtype) + options[1]), dtype, options)
-    return m if bias is None else _rounded(m + bias.to(e.dtype), dtype, options)
+        m = rounded(m * (weight.to(e.dtype) + options[1]), dtype, options)
+    return m if bias is None else rounded(m + bias.to(e.dtype), dtype, options)
 
 
 def _differentiable_gradients(dy, x, gate, weight, bias, options):
@@ -55,7 +55,7 @@ def _differentiable_gradients(dy, x, gate, weight, bias, options):
         d, dw, db = differentiable_backward(dy, _wide(x) * a, None, weight, options)
         return d * a, d * _wide(x) * slope, dw, db
     d = _wide(dy)
-    dm = _rounded(d * a, _product_dtype(x, weight, bias), options)
+    dm = rounded(d * a, _product_dtype(x, weight, bias), options)
     dx, dw, db = differentiable_backward(dm, x, None, weight, options, dtype=dy.dtype)
     return dx, d * _ungated(x, weight, bias, options) * slope, dw, db
 
@@ -122,10 +122,14 @@ def _another(tensor, than):
     return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
 
 
-def run(x, gate, weight, bias, *options):
-    """options: eps, weight_offset, partial, groups, mode, indices."""
+def check_gate(gate) -> None:
     if not isinstance(gate, torch.Tensor):
         raise TypeError(f"gate must be a tensor, not {type(gate).__name__}")
+
+
+def run(x, gate, weight, bias, *options):
+    """options: eps, weight_offset, partial, groups, mode, indices."""
+    check_gate(gate)
     if x.device.type == "cuda":
         raise NotImplementedError("rmsnorm: gates are not offered for CUDA tensors yet; use them on the CPU")
     forward_mode = _forward_ad._current_level >= 0

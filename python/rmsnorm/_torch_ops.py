@@ -7,7 +7,8 @@ before 2.9, another loader, a kernel that fails its self-test) Python kernels wi
 
 Operators have underscores: they know no autograd. ``_weighted_norm`` is ``_norm`` with the fewest arguments, each of which costs
 torch's dispatcher 0.1 microseconds. ``stats`` is one tensor of shape (1 or 2, leading dimensions, groups):
-r and, for LayerNorm, the mean; its strides follow x's order of rows.
+r and, for LayerNorm, the mean; its strides follow x's order of rows. The operators ``_gated_...`` have a gate, whose place and
+activation are in the mode; their backward needs the bias where the gate comes after the norm.
 
 The operators ``_split_...`` are the halves of the operations, for rows whose columns are spread over processes. Their ``stats`` and
 ``sums`` are float64 tensors of shape (leading dimensions, groups times 3 or 2): the structs of the library.

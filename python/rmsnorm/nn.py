@@ -128,6 +128,8 @@ class GatedRMSNorm(torch.nn.RMSNorm):
             raise ValueError(f"groups is {groups!r}; it must be at least 1 and divide the {cols} elements of a row")
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        _torch_gates.check_gate(gate)
+
         def run(x, weight, bias, eps, partial, mode):
             z = _as_autocast_does(gate, 0).flatten(-len(self.normalized_shape))
             return _torch_gates.run(x, z, weight, bias, eps, 0.0, partial, self.groups, self._mode, None)

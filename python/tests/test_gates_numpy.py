@@ -49,15 +49,15 @@ def slope(at, f, step=1e-6):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(7,), (3, 100), (2, 3, 65), (0, 8)], ids=str)
 def test_forward(dtype, shape, place, activation):
-    x, z = randn(*shape, dtype=dtype), 3 * randn(*shape).astype(dtype)
-    z = z.astype(dtype)
+    x, z = randn(*shape, dtype=dtype), (3 * randn(*shape)).astype(dtype)
     w, b = randn(shape[-1], dtype=dtype), randn(shape[-1], dtype=dtype)
     for weight, bias in ((None, None), (w, None), (w, b)):
         y = rmsnorm.rms_norm(x, weight, 1e-5, bias=bias, gate=z, gate_place=place, activation=activation)
         assert y.dtype == dtype and y.shape == shape
         expected = gated(x, z, weight, 1e-5, bias, place, activation)
-        # Half a subnormal step of float16, and the terms of a sum with the bias.
-        scale = 2.0**-14 + (0 if bias is None else np.abs(bias.astype(np.float64)) * (1 if place == "before" else np.abs(z.astype(np.float64)) + 1))
+        scale = np.array(2.0**-14)  # half a subnormal step of float16, and the terms of a sum with the bias
+        if bias is not None:
+            scale = scale + np.abs(bias.astype(np.float64)) * (1 if place == "before" else np.abs(z.astype(np.float64)) + 1)
         assert np.all(np.abs(y.astype(np.float64) - expected) <= TOLERANCE[dtype.name] * np.maximum(np.abs(expected), scale))
 
 

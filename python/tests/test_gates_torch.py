@@ -297,6 +297,8 @@ def test_module():
     half = rmsnorm.nn.GatedRMSNorm(32)(x.bfloat16(), z.bfloat16())  # a weight of float32
     assert half.dtype == torch.bfloat16
     assert rmsnorm.nn.GatedRMSNorm(32).bfloat16()(x, z).dtype == torch.float32
+    with pytest.raises(TypeError, match="gate"):
+        module(x, None)
 
 
 @pytest.mark.parametrize("options", [
