@@ -128,7 +128,7 @@ static int check_combination(const apply_options *o, const rms_spec *spec) {
     return cli_error(NULL, "--backward needs an output: -o DX.npy, --dweight DW.npy, --dbias DB.npy or --dgate DZ.npy");
   if (o->residual) return cli_error("--residual", "contradicts --backward: give the residual sum as IN.npy");
   if (o->bias && !(o->dgate && spec->gate_place == RMS_GATE_AFTER))
-    return cli_error("--bias", "has a part in --backward only if --dgate is wanted of a gate after the norm;"
+    return cli_error("--bias", "has no part in --backward but for --dgate of a gate after the norm;"
                                " --dbias DB.npy is its gradient");
   const char *name = o->rstd ? "--rstd" : o->mean ? "--mean" : NULL;
   return name ? cli_error(name, "is an output of the forward") : CLI_OK;

@@ -47,6 +47,15 @@ static rms_status check_weight(types *t, const void *weight, int32_t given) {
   return check_wide_or_same(t, given, &t->weight);
 }
 
+/* A bias has the type of the weight; where there is no weight, the weight's type is the bias's. */
+static rms_status check_bias(types *t, const void *weight, const void *bias, int32_t given) {
+  rms_dtype type;
+  if (!bias) return RMS_OK;
+  TRY(check_wide_or_same(t, given, &type));
+  if (!weight) t->weight = type;
+  return type == t->weight ? RMS_OK : RMS_E_DTYPE;
+}
+
 /* ---- the spec ---- */
 
 static bool misaligned(const void *p, size_t size) {
@@ -170,13 +179,7 @@ static rms_status check_forward_types(const rms_forward_args *args, const rms_co
   TRY(check_residual(t, &args->residual, &known));
   TRY(check_residual(t, residual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
-  if (args->bias) {
-    rms_dtype bias;
-    TRY(check_wide_or_same(t, args->bias_dtype, &bias));
-    if (!args->weight) t->weight = bias;
-    if (bias != t->weight) return RMS_E_DTYPE;
-  }
-  return RMS_OK;
+  return check_bias(t, args->weight, args->bias, args->bias_dtype);
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -254,12 +257,7 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   TRY(check_residual(t, &args->dresidual, &known));
   TRY(check_residual(t, dresidual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
-  if (args->bias) {
-    rms_dtype bias;
-    TRY(check_wide_or_same(t, args->bias_dtype, &bias));
-    if (!args->weight && args->weight_dtype == RMS_AS_X) t->weight = bias;
-    if (bias != t->weight) return RMS_E_DTYPE;
-  }
+  TRY(check_bias(t, args->weight, args->bias, args->bias_dtype));
   *dweight = *dbias = t->data;
   if (!stats && args->dweight) TRY(check_wide_or_same(t, args->dweight_dtype, dweight));
   if (!stats && args->dbias) TRY(check_wide_or_same(t, args->dbias_dtype, dbias));

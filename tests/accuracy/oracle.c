@@ -130,7 +130,7 @@ static void definitions(void) {
 enum { N = 12 };
 
 typedef struct point {
-  double x[N], g[N], b[N], dy[N];
+  double x[N], g[N], b[N], dy[N], z[N];
 } point;
 
 static dd loss(verify_row *row) {
@@ -167,6 +167,7 @@ static point draw_point(uint64_t stream) {
     p.g[j] = rint(verify_random_normal(&random) * 0x1p20) * 0x1p-20;
     p.b[j] = verify_random_normal(&random);
     p.dy[j] = verify_random_normal(&random);
+    p.z[j] = rint(3 * verify_random_normal(&random) * 0x1p20) * 0x1p-20;
   }
   return p;
 }
@@ -174,7 +175,7 @@ static point draw_point(uint64_t stream) {
 static void check_gradients(verify_spec spec, uint64_t stream) {
   point p = draw_point(stream);
   verify_row row;
-  dd dx[N], dw[N];
+  dd dx[N], dw[N], dz[N];
   spec.cols = N;
   spec.dtype = spec.weight_dtype = RMS_F64;
   if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
@@ -182,15 +183,18 @@ static void check_gradients(verify_spec spec, uint64_t stream) {
   row.g = p.g;
   row.b = p.b;
   row.dy = p.dy;
+  row.z = spec.gate_place ? p.z : NULL;
   verify_oracle_statistic(&row);
   verify_oracle_backward(&row);
   memcpy(dx, row.dx, sizeof dx);
   memcpy(dw, row.dw, sizeof dw);
+  memcpy(dz, row.dz, sizeof dz);
   for (int j = 0; j < N; j++) {
-    t_context("kind %d, groups %d, partial %d, eps place %d, column %d", (int)spec.kind, (int)spec.groups,
-              (int)spec.partial, (int)spec.eps_place, j);
+    t_context("kind %d, groups %d, partial %d, eps place %d, gate %d, activation %d, column %d", (int)spec.kind,
+              (int)spec.groups, (int)spec.partial, (int)spec.eps_place, (int)spec.gate_place, (int)spec.activation, j);
     check_derivative(&row, &p.x[j], dx[j]);
     check_derivative(&row, &p.g[j], dw[j]);
+    if (row.z) check_derivative(&row, &p.z[j], dz[j]);
   }
   verify_row_destroy(&row);
 }
@@ -204,6 +208,12 @@ static void gradients(void) {
     int64_t groups[] = {0, 2, 3};
     spec.groups = groups[i / 16];
     check_gradients(spec, i);
+    spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + i / 4 % 2);
+    spec.activation = (rms_activation)(i / 8 % 2);
+    check_gradients(spec, 3000 + i);
+    spec.gate_place = (rms_gate_place)(RMS_GATE_BEFORE - i / 4 % 2);
+    check_gradients(spec, 4000 + i);
+    if (i % 3) spec.gate_place = RMS_GATE_NONE;
     if (spec.kind == RMS_KIND_LAYER || spec.groups == 3) continue;
     spec.partial = 4;
     check_gradients(spec, 1000 + i);

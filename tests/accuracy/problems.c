@@ -41,6 +41,9 @@ static void round_trips(void) {
        "rms:fwd:bf16:9x8:res:round=before:out=y:inplace:data=cauchy:seed=77"},
       {"rms:fwd:f32:9223372036854775807x9223372036854775807", "rms:fwd:f32:9223372036854775807x9223372036854775807"},
       {"rms:fwd:f32:0x4", "rms:fwd:f32:0x4"},
+      {"rms:fwd:bf16:2x6:gate=after:act=silu", "rms:fwd:bf16:2x6:gate=after"},
+      {"rms:bwd:f16:2x6:act=sigmoid:gate=before:out=dx+dw+dz", "rms:bwd:f16:2x6:gate=before:act=sigmoid"},
+      {"layer:bwd:f32:2x6:gate=after:bias:out=dz", "layer:bwd:f32:2x6:bias:gate=after:out=dz"},
       {"rms:bwd:f32:2x4:dydata=normal", "rms:bwd:f32:2x4"},
       {"rms:bwd:f32:2x4:dydata=exact:data=exact", "rms:bwd:f32:2x4:data=exact"},
       {"layer:bwd:f32:2x4:dydata=max:data=huge", "layer:bwd:f32:2x4:data=huge:dydata=max"},
@@ -104,7 +107,7 @@ static void bad_ones(void) {
   refused("prms:fwd:f32:1x4:k=1:p=0.5", "k= and p= contradict each other");
   refused("rms:fwd:f32:1x4:groups=3", "groups=3 does not divide 4 columns");
   refused("rms:fwd:f64:1x4:res=f32", "res=f32 is not offered for f64 data");
-  refused("rms:fwd:f32:1x4:out=dx", "out=: dx, ds, dw and db belong to bwd");
+  refused("rms:fwd:f32:1x4:out=dx", "out=: dx, ds, dw, db and dz belong to bwd");
   refused("rms:fwd:f32:1x4:out=stats", "out=: a forward problem always writes y");
   refused("rms:fwd:f32:1x4:out=y+sum", "out=sum needs res");
   refused("rms:fwd:f32:1x4:dres", "dres, recompute, acc and grad belong to bwd");
@@ -114,10 +117,14 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:out=dx:acc=dw", "acc= names an output that out= does not have");
   refused("rms:bwd:f32:1x4:acc=ds", "acc= takes dx, dw and db only");
   refused("rms:bwd:f32:1x4:acc:inplace", "inplace and acc of dx contradict each other");
+  refused("rms:fwd:f32:1x4:gate=behind", "unknown place of the gate 'behind'; one of: after, before");
+  refused("rms:fwd:f32:1x4:gate=after:act=swish", "unknown activation 'swish'; one of: silu, sigmoid");
+  refused("rms:fwd:f32:1x4:act=silu", "act= needs gate=");
+  refused("rms:bwd:f32:1x4:out=dx+dz", "out=dz needs gate=");
   refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
-          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads");
+          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act");
 }
 
 static void message_is_one_line(void) {
@@ -125,7 +132,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads");
+          "seed, isa, threads, gate, act");
 }
 
 static void overlong(void) {

@@ -113,6 +113,35 @@ static void backward_allowed(void) {
     }
 }
 
+/* y may be the gate, and the gradient of the gate any tensor that is read; two outputs never share. */
+static void gates(void) {
+  for (int place = RMS_GATE_AFTER; place <= RMS_GATE_BEFORE; place++)
+    for (int dgate = 0; dgate < 5; dgate++)
+      for (int dx = 0; dx < 5; dx++) {
+        world *w = w_fresh();
+        void *gates[] = {w->dgate, w->gate, w->dy, w->x, w->dresidual};
+        void *places[] = {w->dx, w->gate, w->dy, w->x, w->dresidual};
+        w_add_gate(w, (rms_gate_place)place);
+        w->backward.dgate.data = gates[dgate];
+        w->backward.dx.data = places[dx];
+        w_expect(w, W_BACKWARDS, dx && dx == dgate ? RMS_E_ALIAS : RMS_OK);
+      }
+  world *w = w_fresh();
+  w_add_gate(w, RMS_GATE_AFTER);
+  w->forward.y.data = w->gate;
+  w_expect(w, W_FORWARDS, RMS_OK);
+  w->forward.y.data = bytes_after(w->gate, 4);
+  w_expect(w, W_FORWARDS, RMS_E_ALIAS);
+  void *others[] = {w->weight, w->bias, w->dresidual_out, w->dweight, w->dbias, w->workspace, bytes_after(w->gate, 4)};
+  for (size_t i = 0; i < T_COUNT(others); i++) {
+    w = w_fresh();
+    w_add_gate(w, RMS_GATE_AFTER);
+    w->backward.dgate.data = others[i];
+    t_context("dgate over %zu", i);
+    w_expect(w, W_BACKWARDS, RMS_E_ALIAS);
+  }
+}
+
 static void backward_refused(void) {
   for (int output = 0; output < 4; output++)
     for (int input = 0; input < 7; input++)
@@ -230,6 +259,7 @@ int main(int argc, char **argv) {
                                  {"neighbours", neighbours},
                                  {"not_quite_in_place", not_quite_in_place},
                                  {"backward_allowed", backward_allowed},
+                                 {"gates", gates},
                                  {"backward_refused", backward_refused},
                                  {"interleaved_slices", interleaved_slices},
                                  {"unused_strides", unused_strides},

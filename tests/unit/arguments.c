@@ -106,6 +106,56 @@ static void spec_enums(void) {
   }
 }
 
+/* A gate and a place for it go together; its types are the data's, and those of the bias beside it the weight's. */
+static void gates(void) {
+  static const int bad[] = {-1, 3, 77};
+  for (size_t i = 0; i < T_COUNT(bad); i++) {
+    world *w = w_fresh();
+    w->spec.gate_place = bad[i];
+    refused(w, RMS_E_MODE);
+    w = w_fresh();
+    w->spec.activation = bad[i] == 3 ? 2 : bad[i];
+    refused(w, RMS_E_MODE);
+  }
+  for (int place = RMS_GATE_AFTER; place <= RMS_GATE_BEFORE; place++) {
+    world *w = w_fresh();
+    w_add_gate(w, (rms_gate_place)place);
+    w_expect(w, W_ALL, RMS_OK);
+    w->backward.dgate.data = NULL; /* optional, and so is the bias beside it */
+    w->backward.bias = NULL;
+    w_expect(w, W_BACKWARDS, RMS_OK);
+    w->forward.gate.data = w->backward.gate.data = NULL;
+    w_expect(w, W_ALL, RMS_E_ARGUMENT);
+    w = w_fresh();
+    w_add_gate(w, (rms_gate_place)place);
+    w->spec.gate_place = RMS_GATE_NONE;
+    w_expect(w, W_ALL, RMS_E_ARGUMENT);
+    w->backward.gate.data = NULL;
+    w_expect(w, W_BACKWARDS | W_BACKWARD_STATS, RMS_E_ARGUMENT); /* a gradient of nothing */
+    w = w_fresh();
+    w_add_gate(w, (rms_gate_place)place);
+    w->forward.gate.dtype = w->backward.gate.dtype = RMS_BF16;
+    w_expect(w, W_ALL, RMS_E_DTYPE);
+    w->backward.gate.dtype = RMS_AS_X;
+    w->backward.dgate.dtype = RMS_F64;
+    w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+    w->backward.dgate.dtype = RMS_AS_X;
+    w->backward.bias_dtype = RMS_BF16;
+    w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+    w->backward.bias_dtype = RMS_AS_X;
+    w->backward.reserved = 1;
+    w_expect(w, W_BACKWARDS, RMS_E_VERSION);
+    w = w_fresh();
+    w_add_gate(w, (rms_gate_place)place);
+    w->forward.gate.outer_stride = w->backward.dgate.outer_stride = W_COLS; /* rows overlap */
+    w_expect(w, W_FORWARD | W_BACKWARDS, RMS_E_STRIDE);
+    w = w_fresh();
+    w_add_gate(w, (rms_gate_place)place);
+    w_set_types(w, RMS_BF16, RMS_F32, RMS_F32, RMS_F32);
+    w_expect(w, W_ALL, RMS_OK);
+  }
+}
+
 /* The types of a call with everything in it: each tensor spelled out. */
 static void dtypes(void) {
   static const int32_t bad[] = {-1, RMS_F16 + 1, 99};
@@ -451,6 +501,7 @@ int main(int argc, char **argv) {
                                  {"spec_numbers", spec_numbers},
                                  {"spec_partial", spec_partial},
                                  {"spec_enums", spec_enums},
+                                 {"gates", gates},
                                  {"dtypes", dtypes},
                                  {"as_x", as_x},
                                  {"unequal_types", unequal_types},

@@ -19,6 +19,7 @@ world *w_fresh(void) {
   fill(w->bias, 4);
   fill(w->dy, 5);
   fill(w->dresidual, 6);
+  fill(w->gate, 7);
   w->spec.cols = W_COLS;
   w->spec.eps = 1e-5;
   w->spec.kind = RMS_KIND_LAYER;
@@ -49,12 +50,20 @@ world *w_fresh(void) {
   return w;
 }
 
+void w_add_gate(world *w, rms_gate_place place) {
+  w->spec.gate_place = place;
+  w->forward.gate.data = w->backward.gate.data = w->gate;
+  w->backward.dgate.data = w->dgate;
+  w->backward.bias = w->bias;
+}
+
 void w_set_types(world *w, rms_dtype data, rms_dtype weight, rms_dtype residual, rms_dtype grad) {
   rms_forward_args *f = &w->forward;
   rms_backward_args *b = &w->backward;
   f->x.dtype = f->y.dtype = b->dy.dtype = b->x.dtype = b->dx.dtype = (int32_t)data;
+  f->gate.dtype = b->gate.dtype = b->dgate.dtype = (int32_t)data;
   f->residual.dtype = f->residual_out.dtype = b->dresidual.dtype = b->dresidual_out.dtype = (int32_t)residual;
-  f->weight_dtype = f->bias_dtype = b->weight_dtype = (int32_t)weight;
+  f->weight_dtype = f->bias_dtype = b->weight_dtype = b->bias_dtype = (int32_t)weight;
   b->dweight_dtype = b->dbias_dtype = (int32_t)grad;
 }
 

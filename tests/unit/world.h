@@ -17,14 +17,17 @@ typedef struct world {
   rms_grad_sum sums[W_ROWS * W_COLS];
   const rms_executor *executor;
   double x[W_ELEMENTS], residual[W_ELEMENTS], weight[W_ELEMENTS], bias[W_ELEMENTS], dy[W_ELEMENTS],
-      dresidual[W_ELEMENTS];
+      dresidual[W_ELEMENTS], gate[W_ELEMENTS];
   double y[W_ELEMENTS], residual_out[W_ELEMENTS], rstd[W_ELEMENTS], mean[W_ELEMENTS], dx[W_ELEMENTS],
-      dresidual_out[W_ELEMENTS], dweight[W_ELEMENTS], dbias[W_ELEMENTS];
+      dresidual_out[W_ELEMENTS], dweight[W_ELEMENTS], dbias[W_ELEMENTS], dgate[W_ELEMENTS];
   _Alignas(64) unsigned char workspace[1 << 16];
 } world;
 
 /* The one world, made legal again: f32, every part present, nothing aliased. Only x says its type. */
 world *w_fresh(void);
+
+/* Gives the calls a gate, and the backward its gradient. */
+void w_add_gate(world *w, rms_gate_place place);
 
 /* Every tensor says its type. The x of the backward has the data's. */
 void w_set_types(world *w, rms_dtype data, rms_dtype weight, rms_dtype residual, rms_dtype grad);

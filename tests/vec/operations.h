@@ -203,8 +203,19 @@ static void check_all_halves(rms_dtype type) {
     }
 }
 
+static void check_clean_rounding(const float *from, rms_dtype type, int eo) {
+  float clean[F32_LANES], want[F32_LANES], have[F32_LANES];
+  for (int i = 0; i < F32_LANES; i++) {
+    clean[i] = isnan(from[i]) ? NAN : from[i];
+    want[i] = (float)ref_widen(ref_narrow(clean[i], type), type);
+  }
+  vf a = load(clean, RMS_F32, eo);
+  elements(have, type == RMS_BF16 ? vf_round_clean(a, RMS_BF16) : vf_round_clean(a, RMS_F16), eo);
+  T_EQ_ELEMENTS(want, have, RMS_F32, F32_LANES);
+}
+
 static void check_narrow(const float *from, rms_dtype type, int eo) {
-  uint16_t want[F32_LANES], have[F32_LANES];
+  uint16_t want[F32_LANES], have[2 * F32_LANES]; /* room for elements of any type */
   float rounded[F32_LANES], wide[F32_LANES];
   vf a = load(from, RMS_F32, eo);
   for (int i = 0; i < F32_LANES; i++) {
@@ -234,12 +245,14 @@ static void check_rounding(rms_dtype type) {
       }
       t_context("type=%d eo=%d at 0x%04x", (int)type, eo, base);
       check_narrow(from, type, eo);
+      check_clean_rounding(from, type, eo);
     }
   for (int64_t i = 0; i < 4000; i++) {
     float from[F32_LANES];
     t_fill(from, RMS_F32, F32_LANES, i & 1 ? T_WIDE : T_SPECIAL, t_seed(), 90, i);
     t_context("type=%d random %d", (int)type, (int)i);
     check_narrow(from, type, 0);
+    check_clean_rounding(from, type, 0);
   }
 }
 

@@ -226,21 +226,25 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   K(end_rows)(&rows, layer);
 }
 
-/* Any segment. `at` is moved behind it. */
-static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, rms_cursor *at, int64_t i,
-                              bool more, bool gate, REAL zero_r) {
+/* Any segment. `at` is moved behind it. gains: of a job whose gate is alone, else NULL. */
+static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, const K(gains) * gains,
+                              rms_cursor *at, int64_t i, bool more, REAL zero_r) {
   const rms_layout *lay = &job->lay;
+  const bool gate = gains != NULL;
   K(measured) m;
   K(open_gradient)(job, sums, at, &m.s);
+  const REAL *gain = gate && gains->gain ? gains->gain + at->inner * gains->inner + at->group * gains->group : NULL;
+  m.s.gain = gain;
   rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
     m.s.ahead_x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE) - m.s.x.x;
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - m.s.dy;
   }
   K(measure_gradient)(job, &m, i, false, gate, zero_r);
-  if (__builtin_expect(!m.in_range, 0))
+  if (__builtin_expect(!m.in_range, 0)) {
+    m.s.gain = NULL; /* the general way */
     K(backward_scaled)(job, &m.s, i);
-  else if (gate && m.s.gate)
+  } else if (gate && m.s.gate)
     K(write_gate_after)(&m.s, m.st, m.co);
   else if (gate)
     K(write_gate_before)(&m.s, m.st, m.co);
@@ -253,7 +257,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
   bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
-  const bool gate = K(gate_is_alone)(job, sums);
+  bool gate = K(gate_is_alone)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = common ? K(gradients_together)(job) : 1, n;
   const K(moment) zeros = {0, 0, 0, 0};
@@ -265,7 +269,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
     if (common)
       K(backward_together)(job, sums, &gains, &at, i, n, i + n < last, zero_r);
     else
-      K(backward_alone)(job, sums, &at, i, i + n < last, gate, zero_r);
+      K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
       K(flush)(job, sums, i + n - in_block == first, i + n == last);

@@ -21,7 +21,7 @@ typedef struct {
   const char *dy, *weight, *dresidual;
   const char *gate, *bias; /* of a gate after the norm; one before it belongs to x */
   char *dx, *dresidual_out, *dgate;
-  const REAL *gain;      /* the weight + offset in lane order, in the common case      */
+  const REAL *gain;      /* the weight + offset in lane order, of common jobs and lone gates */
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
   int64_t width, k, ahead_x, ahead_dy;
@@ -37,13 +37,26 @@ typedef struct {
   bool layer, scaled, common, before, gate, after;
 } K(sweep);
 
+/* Whether the gain is laid out, and no NaN has a payload: see V(store_clean). */
+INLINE bool K(is_lean)(K(sweep) w) {
+  return w.common || w.gate;
+}
+
+INLINE VEC K(round_data)(VEC v, K(sweep) w) {
+  return K(is_lean)(w) ? V(round_clean)(v, T) : V(round)(v, T);
+}
+
+INLINE VEC K(gain_of)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
+  return K(is_lean)(w) ? K(load_gain)(s->gain, j, n) : K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+}
+
 INLINE bool K(is_before)(const K(gradient) * s, K(sweep) w) {
   return w.common ? w.before : s->before;
 }
 
 /* A product with the weight or with act(z), in the type that the definition gives it. */
-INLINE VEC K(round_product)(const K(gradient) * s, VEC v) {
-  return s->before && !s->weight_is_f32 ? V(round)(v, T) : v;
+INLINE VEC K(round_product)(const K(gradient) * s, VEC v, K(sweep) w) {
+  return s->before && !s->weight_is_f32 ? K(round_data)(v, w) : v;
 }
 
 /* dm: dy, or what reaches the norm of it through the gate behind. */
@@ -51,7 +64,7 @@ INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
   VEC dy = K(load)(s->dy, j, n, false);
   if (w.common || (w.gate && !w.after) || !s->gate) return dy;
   VEC act = w.gate ? K(load_gate_in_place)(s->gate, j, n, s->sigmoid) : K(load_gate)(s->gate, j, n, s->sigmoid);
-  return K(round_product)(s, V(mul)(dy, act));
+  return K(round_product)(s, V(mul)(dy, act), w);
 }
 
 /* The same as a source, where nothing is rounded. */
@@ -66,9 +79,8 @@ INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w
   VEC u = dm;
   bool before = K(is_before)(s, w);
   if (w.scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
-  if (w.common && s->gain) u = V(mul)(u, K(load_gain)(s->gain, j, n));
-  if (!w.common && s->weight) u = V(mul)(u, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
-  if (before) u = w.common ? V(round_clean)(u, T) : V(round)(u, T);
+  if (K(is_lean)(w) ? s->gain != NULL : s->weight != NULL) u = V(mul)(u, K(gain_of)(s, j, n, w));
+  if (before) u = K(round_data)(u, w);
   if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
   return u;
 }
@@ -225,20 +237,21 @@ INLINE void K(add_to_block)(REAL *block, int64_t j, VEC term) {
 
 INLINE VEC K(dweight_term)(const K(gradient) * s, VEC dm, VEC h, K(sweep) w) {
   if (!K(is_before)(s, w)) return V(mul)(dm, h);
-  return K(round_product)(s, V(mul)(dm, V(round)(h, T)));
+  return K(round_product)(s, V(mul)(dm, K(round_data)(h, w)), w);
 }
 
 /* What the forward multiplies by the activation of a gate behind the norm. */
-INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n) {
+INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n, K(sweep) w) {
+  const bool weighted = K(is_lean)(w) ? s->gain != NULL : s->weight != NULL;
   VEC bias = h;
   if (s->bias) bias = K(load)(s->bias, j, n, s->weight_is_f32);
-  if (!s->before && s->weight) {
-    VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  if (!s->before && weighted) {
+    VEC g = K(gain_of)(s, j, n, w);
     return s->bias ? V(fma)(h, g, bias) : V(mul)(h, g);
   }
-  if (s->before) h = V(round)(h, T);
-  if (s->weight) h = K(round_product)(s, V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32)));
-  return s->bias ? K(round_product)(s, V(add)(h, bias)) : h;
+  if (s->before) h = K(round_data)(h, w);
+  if (weighted) h = K(round_product)(s, V(mul)(h, K(gain_of)(s, j, n, w)), w);
+  return s->bias ? K(round_product)(s, V(add)(h, bias), w) : h;
 }
 
 /* act(z) and its derivative. */
@@ -271,7 +284,7 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
     gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   else if (after || gated)
     gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
-  if (after) dm = K(round_product)(s, V(mul)(dy, gate.act));
+  if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
   VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
   if (gated) v = V(mul)(v, gate.act);
   if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
@@ -285,13 +298,19 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (w.scaled)
     for (int i = 0; i < 4; i++)
       dx = V(mul)(dx, V(set)(s->down[i]));
-  if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n)) : V(mul)(dx, x), gate.slope);
+  if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n, w)) : V(mul)(dx, x), gate.slope);
   if (gated) dx = V(mul)(dx, gate.act);
   if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
   if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (s->dx) K(put)(s->dx, j, n, dx, false, s->stream_dx);
+  if (s->dx && w.gate)
+    K(put_clean)(s->dx, j, n, dx, s->stream_dx);
+  else if (s->dx)
+    K(put)(s->dx, j, n, dx, false, s->stream_dx);
   if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
-  if (!w.common && s->dgate) K(put)(s->dgate, j, n, dz, false, s->stream_dgate);
+  if (w.gate)
+    K(put_clean)(s->dgate, j, n, dz, s->stream_dgate);
+  else if (!w.common && s->dgate)
+    K(put)(s->dgate, j, n, dz, false, s->stream_dgate);
   if (s->dweight) K(add_to_block)(s->dweight, j, K(dweight_term)(s, dm, h, w));
   if (s->dbias) K(add_to_block)(s->dbias, j, dm);
 }
