@@ -114,3 +114,25 @@ def test_models(family, dtype, monkeypatch):
         assert torch.equal(model(ids, use_cache=False).logits, own)
     scale = own.abs().max()
     assert ((patched - own).abs() <= (1e-5 if dtype == torch.float32 else 2**-5) * scale).all()
+
+
+@pytest.mark.parametrize("family", ["mamba2", "qwen3_next"])
+def test_generation_and_training(family):
+    """Decoding has rows of another form, one token at a time; gradients reach every parameter."""
+    torch.manual_seed(6)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **MODELS[family])).eval()
+    ids = torch.randint(3, 128, (2, 12))
+
+    def gradients():
+        model.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    tokens, own = model.generate(ids, max_new_tokens=8, do_sample=False), gradients()
+    report = rmsnorm.patch(model)
+    assert torch.equal(model.generate(ids, max_new_tokens=8, do_sample=False), tokens)
+    found = gradients()
+    assert found.keys() == own.keys() and any("norm" in name for name in found)
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, own[name], rtol=1e-3, atol=float(1e-4 * own[name].abs().max()))
+    report.undo()
