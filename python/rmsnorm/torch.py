@@ -20,7 +20,8 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
-from ._options import LAYER, mode_of, partial_of
+from . import _torch_gates as _gates
+from ._options import LAYER, gate_mode, mode_of, partial_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
 
 __all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
@@ -126,6 +127,9 @@ def rms_norm(
     eps: float = 1e-6,
     *,
     bias: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
@@ -136,7 +140,7 @@ def rms_norm(
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
 
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
-    ``x.shape[-2]``, and x's dtype or float32.
+    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient; on the CPU only.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
@@ -145,6 +149,10 @@ def rms_norm(
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
+    if gate is not None or gate_place != "after" or activation != "silu":
+        mode |= gate_mode(gate is not None, gate_place, activation)
+        partial, elements = _statistic_of(x, partial, indices, groups)
+        return _gates.run(x, gate, weight, bias, eps, weight_offset, partial, groups, mode, elements)
     whole = partial is None and indices is None
     if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
         if _forward_ad._current_level < 0 and _dtensor is None and not _is_dynamo_compiling():
@@ -161,13 +169,18 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
     *,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
-    mode = LAYER | mode_of(rounding, eps_place)
+    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
+    if gate is not None:
+        return _gates.run(x, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
     return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)
 
 

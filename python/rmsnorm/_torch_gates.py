@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""Norms with a gate: autograd Functions around the operators ``_gated_norm...``, and which of them a call needs.
+
+GatedNorm serves eager mode and Dynamo; ForwardGatedNorm adds derivatives in forward mode, which Dynamo refuses.
+"""
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad as _forward_ad
+
+from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
+from ._torch_autograd import bias_flags_of, differentiable_backward, differentiated_again, gradients_of
+from ._torch_autograd import rounded, statistic, tangent
+from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
+
+_gated_norm = torch.ops.rmsnorm._gated_norm.default
+_gated_norm_stats = torch.ops.rmsnorm._gated_norm_stats.default
+_gated_norm_backward = torch.ops.rmsnorm._gated_norm_backward.default
+_functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+
+
+# ---- the formulas in plain torch operations, for second derivatives and those in forward mode ----
+
+
+def _wide(t):
+    return t.to(torch.float64 if t.dtype == torch.float64 else torch.float32)
+
+
+def _activation(gate, mode):
+    """act(z) and its derivative."""
+    z = _wide(gate)
+    s = torch.sigmoid(z)
+    return (s, s * (1 - s)) if mode & SIGMOID else (z * s, s * (1 + z * (1 - s)))
+
+
+def _product_dtype(x, weight, bias):
+    """What products with the weight are rounded to where the norm is rounded before the weight."""
+    parameter = bias if weight is None else weight
+    return x.dtype if parameter is None else parameter.dtype
+
+
+def _ungated(x, weight, bias, options):
+    """What the gate after a norm meets, in the wide type."""
+    e, r, _ = statistic(x, options)
+    m, dtype = rounded((e * r).reshape(x.shape), x.dtype, options), _product_dtype(x, weight, bias)
+    if weight is not None:
+        m = rounded(m * (weight.to(e.dtype) + options[1]), dtype, options)
+    return m if bias is None else rounded(m + bias.to(e.dtype), dtype, options)
+
+
+def _differentiable_gradients(dy, x, gate, weight, bias, options):
+    """dx, dgate, and dweight and dbias of every row."""
+    a, slope = _activation(gate, options[4])
+    if options[4] & GATE_BEFORE:
+        d, dw, db = differentiable_backward(dy, _wide(x) * a, None, weight, options)
+        return d * a, d * _wide(x) * slope, dw, db
+    d = _wide(dy)
+    dm = rounded(d * a, _product_dtype(x, weight, bias), options)
+    dx, dw, db = differentiable_backward(dm, x, None, weight, options, dtype=dy.dtype)
+    return dx, d * _ungated(x, weight, bias, options) * slope, dw, db
+
+
+def _tangent(x, gate, weight, bias, directions, options):
+    """The derivative along (dx, dgate, dweight, dbias), each of which may be None."""
+    dx, dgate, dweight, dbias = directions
+    a, slope = _activation(gate, options[4])
+    da = torch.zeros_like(a) if dgate is None else _wide(dgate) * slope
+    if options[4] & GATE_BEFORE:
+        du = _wide(x) * da if dx is None else _wide(x) * da + _wide(dx) * a
+        return tangent(_wide(x) * a, du, weight, dweight, dbias, x.dtype, options)
+    dm = tangent(x, dx, weight, dweight, dbias, a.dtype, options)
+    return (dm * a + _ungated(x, weight, bias, options) * da).to(x.dtype)
+
+
+# ---- the Functions ----
+
+
+class GatedNorm(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, gate, weight, bias, eps, weight_offset, partial, groups, mode, indices):
+        return _gated_norm_stats(x, gate, weight, bias, eps, weight_offset, partial, groups, mode, indices)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, gate, weight, bias, *options = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.options, ctx.bias_flags = tuple(options), bias_flags_of(bias)
+        # The gradients depend on the bias only where the gate meets the finished norm.
+        ctx.save_for_backward(x, gate, weight, bias if options[4] & GATE_AFTER else None, output[1])
+
+    @staticmethod
+    def backward(ctx, dy, _):
+        x, gate, weight, bias, stats = ctx.saved_tensors
+        needed = ctx.needs_input_grad[:4]
+        wants = (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
+        wanted = ctx.bias_flags | sum(want for want, need in zip(wants, needed) if need)
+        if differentiated_again():
+            dx, dgate, *rows = _differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
+            found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy, weight, wanted))
+        else:
+            found = _gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *ctx.options)
+        return *(g if need else None for g, need in zip(found, needed)), None, None, None, None, None, None
+
+
+class ForwardGatedNorm(GatedNorm):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        GatedNorm.setup_context(ctx, inputs, output)
+        x, gate, weight, bias, *options = inputs
+        ctx.save_for_forward(x, gate, weight, bias if options[4] & GATE_AFTER else None, output[1])
+
+    @staticmethod
+    def jvp(ctx, dx, dgate, dweight, dbias, *options):
+        x, gate, weight, bias, _ = ctx.saved_tensors
+        return _tangent(x, gate, weight, bias, (dx, dgate, dweight, dbias), ctx.options), None
+
+
+def _another(tensor, than):
+    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
+    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
+
+
+def check_gate(gate) -> None:
+    if not isinstance(gate, torch.Tensor):
+        raise TypeError(f"gate must be a tensor, not {type(gate).__name__}")
+
+
+def run(x, gate, weight, bias, *options):
+    """options: eps, weight_offset, partial, groups, mode, indices."""
+    check_gate(gate)
+    if x.device.type == "cuda":
+        raise NotImplementedError("rmsnorm: gates are not offered for CUDA tensors yet; use them on the CPU")
+    forward_mode = _forward_ad._current_level >= 0
+    if torch.is_grad_enabled() or forward_mode:
+        transformed = forward_mode or _functorch_level() is not None
+        if transformed or any(t is not None and t.requires_grad for t in (x, gate, weight, bias)):
+            forward = transformed and not torch.compiler.is_dynamo_compiling()
+            function = ForwardGatedNorm if forward else GatedNorm
+            return function.apply(x, _another(gate, x), weight, _another(bias, weight), *options)[0]
+    return _gated_norm(x, gate, weight, bias, *options)
