@@ -229,6 +229,11 @@ def alive(tensor):
     return None if tensor is None else _unwrap_if_dead(tensor)
 
 
+def another(tensor, than):
+    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
+    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
+
+
 def norm(x, weight, bias, options):
     """Norm.apply where functorch is not active."""
     return _norm_apply(_unwrap_if_dead(x), alive(weight), alive(bias), options)

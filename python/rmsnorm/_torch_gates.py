@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
-from ._torch_autograd import alive, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
+from ._torch_autograd import alive, another, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
 from ._torch_autograd import rounded, statistic, tangent
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
 
@@ -145,11 +145,6 @@ class ForwardGatedNorm(TracedGatedNorm):
 _apply = super(torch.autograd.Function, GatedNorm).apply
 
 
-def _another(tensor, than):
-    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
-    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
-
-
 def check_gate(gate) -> None:
     if not isinstance(gate, torch.Tensor):
         raise TypeError(f"gate must be a tensor, not {type(gate).__name__}")
@@ -167,5 +162,5 @@ def run(x, gate, weight, bias, *options):
             if not (transformed or torch.compiler.is_dynamo_compiling()):
                 return _apply(alive(x), alive(gate), alive(weight), alive(bias), options)
             function = TracedGatedNorm if torch.compiler.is_dynamo_compiling() else ForwardGatedNorm
-            return function.apply(x, _another(gate, x), weight, _another(bias, weight), *options)[0]
+            return function.apply(x, another(gate, x), weight, another(bias, weight), *options)[0]
     return _gated_norm(x, gate, weight, bias, *options)
