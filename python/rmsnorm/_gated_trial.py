@@ -21,7 +21,7 @@ from . import _torch_gates
 from ._options import ACTIVATIONS, GATE_PLACES
 from ._spec import Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
 
-_LEADING = ((64,), (3, 5), (2, 3, 4), (3, 1))
+_LEADING = ((64,), (1,), (3, 5), (3, 1), (2, 3, 4), (2, 3, 1))
 _NARROW = (torch.bfloat16, torch.float16)
 _STEPS = {torch.float32: 4}  # of the last place; 2 otherwise
 

@@ -224,19 +224,24 @@ _add_norm_apply = super(torch.autograd.Function, AddNorm).apply
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 
 
-def _alive(tensor):
+def alive(tensor):
     """Not one that a functorch transform has left behind."""
     return None if tensor is None else _unwrap_if_dead(tensor)
 
 
+def another(tensor, than):
+    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
+    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
+
+
 def norm(x, weight, bias, options):
     """Norm.apply where functorch is not active."""
-    return _norm_apply(_unwrap_if_dead(x), _alive(weight), _alive(bias), options)
+    return _norm_apply(_unwrap_if_dead(x), alive(weight), alive(bias), options)
 
 
 def add_norm(x, residual, weight, bias, options):
     """AddNorm.apply where functorch is not active."""
-    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), _alive(weight), _alive(bias), options)
+    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), alive(weight), alive(bias), options)
 
 
 class TracedNorm(torch.autograd.Function):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Norms with a gate: autograd Functions around the operators ``_gated_norm...``, and which of them a call needs.
 
-GatedNorm serves eager mode and Dynamo; ForwardGatedNorm adds derivatives in forward mode, which Dynamo refuses.
+As in _torch_autograd, GatedNorm is the quick one of eager mode, TracedGatedNorm is for Dynamo, and ForwardGatedNorm adds derivatives in
+forward mode.
 """
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
-from ._torch_autograd import bias_flags_of, differentiable_backward, differentiated_again, gradients_of
+from ._torch_autograd import alive, another, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
 from ._torch_autograd import rounded, statistic, tangent
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
 
 _gated_norm = torch.ops.rmsnorm._gated_norm.default
 _gated_norm_stats = torch.ops.rmsnorm._gated_norm_stats.default
 _gated_norm_backward = torch.ops.rmsnorm._gated_norm_backward.default
+# What the operators' __call__ calls: quicker, and unknown to Dynamo.
+_gated_norm_stats_builtin, _gated_norm_backward_builtin = _gated_norm_stats._op, _gated_norm_backward._op
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -75,7 +78,38 @@ def _tangent(x, gate, weight, bias, directions, options):
 # ---- the Functions ----
 
 
+def _gradients(ctx, dy, backward):
+    x, gate, weight, bias, stats = ctx.saved_tensors
+    needed = ctx.needs_input_grad[:4]
+    wants = (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
+    wanted = ctx.bias_flags | sum(want for want, need in zip(wants, needed) if need)
+    if differentiated_again():
+        dx, dgate, *rows = _differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
+        found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy, weight, wanted))
+    else:
+        found = backward(dy, x, gate, bias, weight, stats, wanted, *ctx.options)
+    return (g if need else None for g, need in zip(found, needed))
+
+
+def _needed(bias, options):
+    """The bias if the gradients depend on it: where the gate meets the finished norm."""
+    return bias if options[4] & GATE_AFTER else None
+
+
 class GatedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, gate, weight, bias, options):
+        y, stats = _gated_norm_stats_builtin(x, gate, weight, bias, *options)
+        ctx.save_for_backward(x, gate, weight, _needed(bias, options), stats)
+        ctx.options, ctx.bias_flags = options, bias_flags_of(bias)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return *_gradients(ctx, dy, _gated_norm_backward_builtin), None
+
+
+class TracedGatedNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -87,29 +121,19 @@ class GatedNorm(torch.autograd.Function):
         x, gate, weight, bias, *options = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.options, ctx.bias_flags = tuple(options), bias_flags_of(bias)
-        # The gradients depend on the bias only where the gate meets the finished norm.
-        ctx.save_for_backward(x, gate, weight, bias if options[4] & GATE_AFTER else None, output[1])
+        ctx.save_for_backward(x, gate, weight, _needed(bias, options), output[1])
 
     @staticmethod
     def backward(ctx, dy, _):
-        x, gate, weight, bias, stats = ctx.saved_tensors
-        needed = ctx.needs_input_grad[:4]
-        wants = (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
-        wanted = ctx.bias_flags | sum(want for want, need in zip(wants, needed) if need)
-        if differentiated_again():
-            dx, dgate, *rows = _differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
-            found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy, weight, wanted))
-        else:
-            found = _gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *ctx.options)
-        return *(g if need else None for g, need in zip(found, needed)), None, None, None, None, None, None
+        return *_gradients(ctx, dy, _gated_norm_backward), None, None, None, None, None, None
 
 
-class ForwardGatedNorm(GatedNorm):
+class ForwardGatedNorm(TracedGatedNorm):
     @staticmethod
     def setup_context(ctx, inputs, output):
-        GatedNorm.setup_context(ctx, inputs, output)
+        TracedGatedNorm.setup_context(ctx, inputs, output)
         x, gate, weight, bias, *options = inputs
-        ctx.save_for_forward(x, gate, weight, bias if options[4] & GATE_AFTER else None, output[1])
+        ctx.save_for_forward(x, gate, weight, _needed(bias, options), output[1])
 
     @staticmethod
     def jvp(ctx, dx, dgate, dweight, dbias, *options):
@@ -117,9 +141,8 @@ class ForwardGatedNorm(GatedNorm):
         return _tangent(x, gate, weight, bias, (dx, dgate, dweight, dbias), ctx.options), None
 
 
-def _another(tensor, than):
-    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
-    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
+# Function.apply without its part in Python, which takes 4 microseconds to find out whether functorch is active.
+_apply = super(torch.autograd.Function, GatedNorm).apply
 
 
 def check_gate(gate) -> None:
@@ -136,7 +159,8 @@ def run(x, gate, weight, bias, *options):
     if torch.is_grad_enabled() or forward_mode:
         transformed = forward_mode or _functorch_level() is not None
         if transformed or any(t is not None and t.requires_grad for t in (x, gate, weight, bias)):
-            forward = transformed and not torch.compiler.is_dynamo_compiling()
-            function = ForwardGatedNorm if forward else GatedNorm
-            return function.apply(x, _another(gate, x), weight, _another(bias, weight), *options)[0]
+            if not (transformed or torch.compiler.is_dynamo_compiling()):
+                return _apply(alive(x), alive(gate), alive(weight), alive(bias), options)
+            function = TracedGatedNorm if torch.compiler.is_dynamo_compiling() else ForwardGatedNorm
+            return function.apply(x, another(gate, x), weight, another(bias, weight), *options)[0]
     return _gated_norm(x, gate, weight, bias, *options)

@@ -38,11 +38,6 @@ _dtensor = None  # the module rmsnorm.dtensor, once it is imported
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
-def _another(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
-    return tensor.view_as(tensor)
-
-
 def _plain_norm(x, weight, bias, eps):
     """With as few arguments as will do: each costs 0.1 microseconds."""
     if bias is None and weight is not None:
@@ -63,9 +58,7 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, i
         ):
             if transformed or _is_dynamo_compiling():
                 function = _autograd.TracedNorm if _is_dynamo_compiling() else _autograd.ForwardNorm
-                if bias is weight and bias is not None:
-                    bias = _another(bias)
-                return function.apply(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)[0]
+                return function.apply(x, weight, _autograd.another(bias, weight), eps, weight_offset, partial, groups, mode, indices)[0]
             plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None
             options = (eps,) if plain else (eps, weight_offset, partial, groups, mode, indices)
             return _autograd.norm(x, weight, bias, options)
@@ -85,10 +78,7 @@ def _run_add(x, residual, weight, bias, *options):
         if transformed or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
             if transformed or _is_dynamo_compiling():
                 function = _autograd.TracedAddNorm if _is_dynamo_compiling() else _autograd.ForwardAddNorm
-                if residual is x:
-                    residual = _another(x)
-                if bias is weight and bias is not None:
-                    bias = _another(bias)
+                residual, bias = _autograd.another(residual, x), _autograd.another(bias, weight)
                 return function.apply(x, residual, weight, bias, *options)[:2]
             return _autograd.add_norm(x, residual, weight, bias, options)
     return _add_norm_operator(x, residual, weight, bias, *options)

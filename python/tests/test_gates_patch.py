@@ -222,8 +222,20 @@ def test_forms_of_rows_that_a_module_treats_apart(calls):
     x, z = rows(4, 2, 3)
     with pytest.raises((RuntimeError, ValueError)):
         model["a"](x, z)
+    calls.clear()
     x, z = rows(1)
-    assert model["a"](x, z).shape == x.shape
+    assert model["a"](x, z).shape == x.shape and len(calls) == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (1, 1), (4, 5), (2, 3, 1), (2, 3, 4)], ids=str)
+def test_forms_of_rows_that_are_served(shape, calls):
+    model = holder(MambaNorm)
+    own = copy.deepcopy(model["a"])
+    rmsnorm.patch(model)
+    calls.clear()
+    x, z = rows(*shape)
+    torch.testing.assert_close(model["a"](x, z), own(x, z))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("body", OFFERED, ids=lambda b: b.__name__)
