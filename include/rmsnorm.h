@@ -227,9 +227,9 @@ typedef struct rms_backward_args {
   int32_t dweight_dtype, dbias_dtype;
   int32_t accumulate;        /* RMS_ACCUMULATE_... flags                                                                  */
   rms_const_view gate;       /* z, as in the forward                                                                      */
-  rms_view dgate;            /* optional: gradient of z; T                                                                */
+  rms_view dgate;            /* optional: gradient of z; T. Always set, never added to                                    */
   const void *bias;          /* with RMS_GATE_AFTER and dgate: the forward's bias, which that gradient depends on         */
-  int32_t bias_dtype;        /* that of the weight where there is one                                                     */
+  int32_t bias_dtype;        /* that of the weight; without a weight, what weight_dtype is taken to be                    */
   int32_t reserved;          /* 0; anything else is RMS_E_VERSION                                                         */
 } rms_backward_args;
 
@@ -291,7 +291,7 @@ typedef struct rms_grad_sum {
   double u;  /* LayerNorm: sum of u; RMS: 0                                            */
 } rms_grad_sum;
 
-/* One rms_stat per outer, inner, group. Reads x and residual; writes stats alone. */
+/* One rms_stat per outer, inner, group. Reads x, residual and a gate before the norm; writes stats alone. */
 static inline rms_status rms_stats(const rms_spec *spec, const rms_forward_args *args, rms_stat *stats,
                                    const rms_executor *executor);
 
@@ -306,7 +306,7 @@ static inline rms_status rms_apply(const rms_spec *spec, const rms_forward_args 
 static inline rms_status rms_backward_stats(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
                                             rms_grad_sum *sums, const rms_executor *executor);
 
-/* The second half of rms_backward: dx, dresidual_out, dweight, dbias. */
+/* The second half of rms_backward: dx, dresidual_out, dgate, dweight, dbias. */
 static inline rms_status rms_backward_apply(const rms_spec *spec, const rms_backward_args *args, const rms_stat *stats,
                                             const rms_grad_sum *sums, const rms_executor *executor);
 

@@ -115,7 +115,7 @@ t_layout t_layout_draw(t_rng *rng) {
   layout.inner_major = one_in(rng, 3);
   layout.flush = one_in(rng, 2) ? T_FLUSH_START : T_FLUSH_END;
   if (one_in(rng, 2)) layout.offset = (size_t)t_random_below(rng, 64);
-  if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 512);
+  if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 2048);
   layout.stream_bytes = one_in(rng, 2) ? 0 : INT64_MAX;
   return layout;
 }
@@ -157,7 +157,7 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   snprintf(text, sizeof text,
            "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
            "%s groups=%" PRId64 " offset=%g round=%d gate=%d,%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x "
-                                "accumulate=%d data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+           "accumulate=%d data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
            " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
            isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
            s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,

@@ -61,7 +61,9 @@ enum {
   T_DX_IN_X = 32,
   T_DRESIDUAL_IN_PLACE = 64,
   T_Y_IN_GATE = 128,
-  T_DGATE_IN_PLACE = 256
+  T_DGATE_IN_PLACE = 256,
+  T_SUM_IN_GATE = 512,
+  T_DX_IN_GATE = 1024
 };
 
 /* What happens on the calling thread right before and after a call of the library, with no arithmetic of the test in

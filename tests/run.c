@@ -83,11 +83,13 @@ static void share_memory(scene *sc) {
   if (!sc->c.problem.backward) {
     (void)(share(sc, T_Y_IN_X, VERIFY_Y, VERIFY_X) || share(sc, T_Y_IN_RESIDUAL, VERIFY_Y, VERIFY_RESIDUAL) ||
            share(sc, T_Y_IN_GATE, VERIFY_Y, VERIFY_GATE));
-    (void)(share(sc, T_SUM_IN_RESIDUAL, VERIFY_SUM, VERIFY_RESIDUAL) || share(sc, T_SUM_IN_X, VERIFY_SUM, VERIFY_X));
+    (void)(share(sc, T_SUM_IN_RESIDUAL, VERIFY_SUM, VERIFY_RESIDUAL) || share(sc, T_SUM_IN_X, VERIFY_SUM, VERIFY_X) ||
+           share(sc, T_SUM_IN_GATE, VERIFY_SUM, VERIFY_GATE));
     return;
   }
   if (!(sc->call->accumulate & RMS_ACCUMULATE_DX))
-    (void)(share(sc, T_DX_IN_DY, VERIFY_DX, VERIFY_DY) || share(sc, T_DX_IN_X, VERIFY_DX, VERIFY_X));
+    (void)(share(sc, T_DX_IN_DY, VERIFY_DX, VERIFY_DY) || share(sc, T_DX_IN_X, VERIFY_DX, VERIFY_X) ||
+           share(sc, T_DX_IN_GATE, VERIFY_DX, VERIFY_GATE));
   (void)share(sc, T_DRESIDUAL_IN_PLACE, VERIFY_DS, VERIFY_DRESIDUAL);
   (void)share(sc, T_DGATE_IN_PLACE, VERIFY_DGATE, VERIFY_GATE);
 }

@@ -12,10 +12,11 @@ The functions here take NumPy arrays and anything with ``__dlpack__``. ``rmsnorm
 model. A row's result depends on the row and the arguments alone: not on the batch, the threads or the instruction set.
 """
 from ._core import info as _info
-from ._numpy import Gradients, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
+from ._numpy import layer_norm, rms_norm
+from ._numpy_backward import GatedGradients, Gradients, layer_norm_backward, rms_norm_backward
 
 __version__: str = _info()["version"]
-__all__ = ["Gradients", "layer_norm", "layer_norm_backward", "patch", "rms_norm", "rms_norm_backward"]
+__all__ = ["GatedGradients", "Gradients", "layer_norm", "layer_norm_backward", "patch", "rms_norm", "rms_norm_backward"]
 
 
 def patch(model, **options):

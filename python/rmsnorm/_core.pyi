@@ -1,12 +1,12 @@
 from typing import Any
 
 def forward(
-    x: Any, residual: Any, weight: Any, bias: Any, y: Any, sum: Any, rstd: Any, mean: Any, eps: float, weight_offset: float,
-    partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
+    x: Any, residual: Any, gate: Any, weight: Any, bias: Any, y: Any, sum: Any, rstd: Any, mean: Any, eps: float,
+    weight_offset: float, partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
 ) -> None: ...
 def backward(
-    dy: Any, x: Any, dresidual: Any, weight: Any, rstd: Any, mean: Any, dx: Any, dresidual_out: Any, dweight: Any, dbias: Any,
-    eps: float, weight_offset: float, partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
+    dy: Any, x: Any, dresidual: Any, gate: Any, weight: Any, bias: Any, rstd: Any, mean: Any, dx: Any, dresidual_out: Any,
+    dgate: Any, dweight: Any, dbias: Any, eps: float, weight_offset: float, partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
 ) -> None: ...
 def split_forward(
     x: Any, stats: Any, weight: Any, bias: Any, y: Any, eps: float, weight_offset: float, partial: int, groups: int, mode: int,

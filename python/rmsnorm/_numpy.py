@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from . import _core
-from ._options import LAYER, mode_of, partial_of
+from ._options import LAYER, gate_mode, mode_of, partial_of
 
 _NUMBER = (int, float, np.floating, np.integer)
-
-
-class Gradients(NamedTuple):
-    """What a backward returns; a gradient that was not asked for is None."""
-
-    dx: Any
-    dweight: Any
-    dbias: Any
 
 
 def _array_dtype(name: str) -> np.dtype:
@@ -98,7 +90,7 @@ def _outputs(out: Any, count: int) -> tuple[Any, Any]:
     return (out + (None, None))[:2]
 
 
-def _forward(kind, x, weight, eps, bias, residual, mode, weight_offset, partial, indices, groups, out, threads):
+def _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out, threads):
     if partial is not None:
         if indices is not None:
             raise ValueError("partial and indices exclude each other")
@@ -108,15 +100,16 @@ def _forward(kind, x, weight, eps, bias, residual, mode, weight_offset, partial,
         y = _empty_like(x, "x")
     if residual is not None and total is None:
         total = _empty_like(residual, "residual")
-    if type(x) is not np.ndarray or type(weight) is not np.ndarray or bias is not None or residual is not None:
-        _check_kinds(x=x, weight=weight, bias=bias, residual=residual)
+    others = bias is not None or residual is not None or gate is not None
+    if type(x) is not np.ndarray or type(weight) is not np.ndarray or others:
+        _check_kinds(x=x, weight=weight, bias=bias, residual=residual, gate=gate)
     _core.forward(
-        x, residual, weight, bias, y, total, None, None,
+        x, residual, gate, weight, bias, y, total, None, None,
         eps if type(eps) is float else _float("eps", eps),
         weight_offset if type(weight_offset) is float else _float("weight_offset", weight_offset),
         partial or 0,
         groups if groups == 1 and type(groups) is int else _groups(groups),
-        kind | mode,
+        mode,
         None if indices is None else _indices(indices),
         threads if threads == 1 and type(threads) is int else _threads(threads),
     )  # fmt: skip
@@ -130,6 +123,9 @@ def rms_norm(
     *,
     bias: Any = None,
     residual: Any = None,
+    gate: Any = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
@@ -148,6 +144,9 @@ def rms_norm(
         ``(n,)``, or ``(heads, n)`` where heads is ``x.shape[-2]``; of x's dtype or float32.
     residual
         Normalises ``x + residual`` instead, and returns ``(y, x + residual)``. Of x's dtype, or float32 with 16-bit x.
+    gate, gate_place, activation
+        An array z of x's shape and dtype. "after" the norm its activation is a factor of the result, ``norm(x) * act(z)``;
+        "before" it ``x * act(z)`` is normalised. activation: "silu", ``z * sigmoid(z)``, or "sigmoid".
     rounding
         "after_weight": one rounding to x's dtype, as torch and Gemma do. "before_weight": the normalised value is rounded
         before it meets the weight, as in Llama, Qwen and Mistral.
@@ -161,7 +160,7 @@ def rms_norm(
     eps_place
         "inside" the square root, or "outside".
     out
-        Where to put the result: an array of x's shape and dtype, which may be x itself or residual but overlap nothing in
+        Where to put the result: an array of x's shape and dtype, which may be x itself, residual or gate but overlap nothing in
         any other way. With residual a tuple ``(y, sum)``, of which each may be None. It is returned.
     threads
         How many to use; None: one for each CPU. The result does not depend on it.
@@ -175,9 +174,13 @@ def rms_norm(
     >>> y, total = rms_norm(np.float32([1, 2]), residual=np.float32([2, 2]), eps=0)
     >>> total
     array([3., 4.], dtype=float32)
+    >>> rms_norm(np.array([3.0, 4.0]), gate=np.array([0.0, 1.0]), activation="sigmoid", eps=0.0).round(4)
+    array([0.4243, 0.8271])
     """
     mode = mode_of(rounding, eps_place)
-    return _forward(0, x, weight, eps, bias, residual, mode, weight_offset, partial, indices, groups, out, threads)
+    if gate is not None or gate_place != "after" or activation != "silu":
+        mode |= gate_mode(gate is not None, gate_place, activation)
+    return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out, threads)
 
 
 def layer_norm(
@@ -187,6 +190,9 @@ def layer_norm(
     eps: float = 1e-5,
     *,
     residual: Any = None,
+    gate: Any = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     groups: int = 1,
@@ -200,96 +206,5 @@ def layer_norm(
     >>> layer_norm(np.array([1.0, 2.0, 3.0]), eps=0.0).round(4)
     array([-1.2247,  0.    ,  1.2247])
     """
-    mode = mode_of(rounding, eps_place)
-    return _forward(LAYER, x, weight, eps, bias, residual, mode, weight_offset, None, None, groups, out, threads)
-
-
-def _backward(
-    kind, dy, x, weight, eps, bias, dresidual, mode, weight_offset, partial, indices, groups, threads
-) -> Gradients:
-    groups = _groups(groups)
-    if partial is not None and indices is not None:
-        raise ValueError("partial and indices exclude each other")
-    partial = partial_of(partial, _cols(x, "x"), groups)
-    _check_kinds(dy=dy, x=x, weight=weight, dresidual=dresidual)
-    dx = _empty_like(dy, "dy")
-    like_weight = _gradient_of_weight(dx, weight)
-    dweight = None if weight is None else like_weight
-    dbias = np.empty(like_weight.shape, like_weight.dtype) if bias else None
-    _core.backward(
-        dy, x, dresidual, weight, None, None, dx, None, dweight, dbias,
-        _float("eps", eps), _float("weight_offset", weight_offset), partial, groups, kind | mode, _indices(indices),
-        _threads(threads),
-    )  # fmt: skip
-    return Gradients(dx, dweight, dbias)
-
-
-def _gradient_of_weight(dx: np.ndarray, weight: Any) -> np.ndarray:
-    if weight is None:
-        return np.empty(dx.shape[-1:], dx.dtype)
-    dtype, shape = _core.describe(weight, "weight")
-    return np.empty(shape, _array_dtype(dtype))
-
-
-def rms_norm_backward(
-    dy: Any,
-    x: Any,
-    weight: Any = None,
-    eps: float = 1e-6,
-    *,
-    bias: bool = False,
-    dresidual: Any = None,
-    rounding: str = "after_weight",
-    weight_offset: float = 0.0,
-    partial: int | float | None = None,
-    indices: Any = None,
-    groups: int = 1,
-    eps_place: str = "inside",
-    threads: int | None = 1,
-) -> Gradients:
-    """The gradients of :func:`rms_norm` for the gradient dy of its result: ``(dx, dweight, dbias)``.
-
-    x
-        What was normalised: the forward's x, or the sum that it returned when there was a residual.
-    weight
-        As in the forward. Without one, dweight is None.
-    bias
-        Whether the forward had a bias. Without one, dbias is None.
-    dresidual
-        A gradient that reaches ``x + residual`` from elsewhere; it is added to dx, which belongs to x and residual alike.
-
-    dweight and dbias are summed in float32 and float64 and rounded once; their error does not grow with the rows.
-
-    >>> import numpy as np
-    >>> x, dy = np.array([[3.0, 4.0]]), np.array([[1.0, 0.0]])
-    >>> grads = rms_norm_backward(dy, x, np.array([1.0, 1.0]), eps=0.0)
-    >>> grads.dx.round(4), grads.dweight.round(4)
-    (array([[ 0.181 , -0.1358]]), array([0.8485, 0.    ]))
-    """
-    mode = mode_of(rounding, eps_place)
-    return _backward(0, dy, x, weight, eps, bias, dresidual, mode, weight_offset, partial, indices, groups, threads)
-
-
-def layer_norm_backward(
-    dy: Any,
-    x: Any,
-    weight: Any = None,
-    eps: float = 1e-5,
-    *,
-    bias: bool = True,
-    dresidual: Any = None,
-    rounding: str = "after_weight",
-    weight_offset: float = 0.0,
-    groups: int = 1,
-    eps_place: str = "inside",
-    threads: int | None = 1,
-) -> Gradients:
-    """The gradients of :func:`layer_norm`: ``(dx, dweight, dbias)``; arguments as in :func:`rms_norm_backward`.
-
-    >>> import numpy as np
-    >>> x, dy = np.array([[1.0, 2.0, 4.0]]), np.ones((1, 3))
-    >>> layer_norm_backward(dy, x).dbias
-    array([1., 1., 1.])
-    """
-    mode = mode_of(rounding, eps_place)
-    return _backward(LAYER, dy, x, weight, eps, bias, dresidual, mode, weight_offset, None, None, groups, threads)
+    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
+    return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, None, None, groups, out, threads)

@@ -6,20 +6,37 @@ from ._core import partial_count
 
 LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
 TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm on the CPU, for rmsnorm.patch
+GATE_AFTER, GATE_BEFORE, SIGMOID = 16, 32, 64
 DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
 EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
+GATE_PLACES = {"after": GATE_AFTER, "before": GATE_BEFORE}
+ACTIVATIONS = {"silu": 0, "sigmoid": SIGMOID}
 _MODES = {(r, e): i | j for r, i in ROUNDINGS.items() for e, j in EPS_PLACES.items()}
+
+
+def _choice(name: str, value: str, known: dict[str, int]) -> int:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+    return known[value]
 
 
 def mode_of(rounding: str, eps_place: str) -> int:
     try:
         return _MODES[rounding, eps_place]
     except (KeyError, TypeError):
-        name, value, known = ("rounding", rounding, ROUNDINGS)
-        if isinstance(rounding, str) and rounding in ROUNDINGS:
-            name, value, known = ("eps_place", eps_place, EPS_PLACES)
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}") from None
+        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES)
+
+
+def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:
+    """Options of a gate other than the defaults mean nothing without one, and are refused."""
+    mode = _choice("gate_place", gate_place, GATE_PLACES) | _choice("activation", activation, ACTIVATIONS)
+    if has_gate:
+        return mode
+    for name, value, default in (("gate_place", gate_place, "after"), ("activation", activation, "silu")):
+        if value != default:
+            raise ValueError(f"{name} is {value!r}, but there is no gate")
+    return 0
 
 
 def partial_of(partial: int | float | None, cols: int, groups: int) -> int:

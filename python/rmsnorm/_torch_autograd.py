@@ -67,7 +67,7 @@ class Whole:
         return t.shape[-1]
 
 
-def _statistic(x, options, rows=Whole):
+def statistic(x, options, rows=Whole):
     """e, the elements less their mean in LayerNorm; r; and c with dr = -c * k * mean(e * de) over the statistic's elements."""
     eps, mode = options[0], options[4]
     a = _grouped(x, options)
@@ -82,18 +82,22 @@ def _statistic(x, options, rows=Whole):
     return e, r, r * r * r / k
 
 
-def _rounded(t, dtype, options):
+def rounded(t, dtype, options):
     return t.to(dtype).to(t.dtype) if options[4] & BEFORE_WEIGHT else t
 
 
-def differentiable_backward(dy, x, dsum, weight, options, rows=Whole):
-    """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row."""
+def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None):
+    """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row.
+
+    dtype: that of the data, where it is not dy's.
+    """
     options = (*options, *DEFAULTS[len(options) - 1 :])
-    e, r, c = _statistic(x, options, rows)
+    dtype = dy.dtype if dtype is None else dtype
+    e, r, c = statistic(x, options, rows)
     d = dy.to(e.dtype)
-    h = _rounded((e * r).reshape(x.shape), dy.dtype, options)
+    h = rounded((e * r).reshape(x.shape), dtype, options)
     u = d if weight is None else d * (weight.to(e.dtype) + options[1])
-    u = _rounded(u, dy.dtype, options).reshape(e.shape)
+    u = rounded(u, dtype, options).reshape(e.shape)
     along = _members(e, options) * (rows.sum(u * e) * c)
     dx = u * r - _scattered(along, e.shape[-1], options)
     if options[4] & LAYER:
@@ -104,7 +108,7 @@ def differentiable_backward(dy, x, dsum, weight, options, rows=Whole):
 
 def tangent(x, dx, weight, dweight, dbias, dtype, options):
     """The derivative of the norm along (dx, dweight, dbias), each of which may be None, in plain torch operations."""
-    e, r, c = _statistic(x, options)
+    e, r, c = statistic(x, options)
     dy = torch.zeros_like(x, dtype=e.dtype)
     g = None if weight is None else weight.to(e.dtype) + options[1]
     if dx is not None:
@@ -126,15 +130,22 @@ def _sum_to(t, heads, dtype):
     return t.reshape(t.shape[:last].numel(), *t.shape[last:]).sum(0).to(dtype)
 
 
+def gradients_of(dw, db, dy, weight, wanted):
+    """dweight and dbias from those of every row."""
+    heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
+    bias_dtype = torch.float32 if wanted & BIAS_F32 else dy.dtype
+    return (
+        _sum_to(dw, heads, weight.dtype) if wanted & WANT_DWEIGHT else None,
+        _sum_to(db, heads, bias_dtype) if wanted & WANT_DBIAS else None,
+    )
+
+
 def double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype, rows=Whole):
     dx, dw, db = differentiable_backward(dy, x, dsum, weight, ctx.options, rows)
-    heads = weight.dim() == 2 if weight is not None else bool(ctx.bias_flags & BIAS_PER_HEAD)
-    bias_dtype = torch.float32 if ctx.bias_flags & BIAS_F32 else dy.dtype
     return (
         dx.to(dy.dtype) if wanted & WANT_DX else None,
         dx.to(residual_dtype) if wanted & WANT_DRESIDUAL else None,
-        _sum_to(dw, heads, weight.dtype) if wanted & WANT_DWEIGHT else None,
-        _sum_to(db, heads, bias_dtype) if wanted & WANT_DBIAS else None,
+        *gradients_of(dw, db, dy, weight, wanted),
     )
 
 
@@ -213,19 +224,24 @@ _add_norm_apply = super(torch.autograd.Function, AddNorm).apply
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 
 
-def _alive(tensor):
+def alive(tensor):
     """Not one that a functorch transform has left behind."""
     return None if tensor is None else _unwrap_if_dead(tensor)
 
 
+def another(tensor, than):
+    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
+    return tensor.view_as(tensor) if tensor is not None and tensor is than else tensor
+
+
 def norm(x, weight, bias, options):
     """Norm.apply where functorch is not active."""
-    return _norm_apply(_unwrap_if_dead(x), _alive(weight), _alive(bias), options)
+    return _norm_apply(_unwrap_if_dead(x), alive(weight), alive(bias), options)
 
 
 def add_norm(x, residual, weight, bias, options):
     """AddNorm.apply where functorch is not active."""
-    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), _alive(weight), _alive(bias), options)
+    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), alive(weight), alive(bias), options)
 
 
 class TracedNorm(torch.autograd.Function):

@@ -6,7 +6,7 @@ import torch
 
 from ._options import LAYER
 
-WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL = 1, 2, 4, 8, 16, 32
+WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL, WANT_DGATE = 1, 2, 4, 8, 16, 32, 64
 
 
 def empty_stats(x, groups, mode):
@@ -49,6 +49,22 @@ def _fake_add_norm_stats(x, residual, weight, bias, *options):
     return *_fake_add_norm(x, residual, weight, bias, *options), empty_stats(x, *options[3:5])
 
 
+def _check_gate(x, gate):
+    if gate.shape != x.shape:
+        raise RuntimeError("rmsnorm: gate must have the shape of x")
+    if gate.dtype != x.dtype:
+        raise RuntimeError("rmsnorm: gate must have the dtype of x")
+
+
+def _fake_gated_norm(x, gate, weight, bias, *options):
+    _check_gate(x, gate)
+    return _fake_norm(x, weight, bias, *options)
+
+
+def _fake_gated_norm_stats(x, gate, weight, bias, *options):
+    return _fake_gated_norm(x, gate, weight, bias, *options), empty_stats(x, *options[3:5])
+
+
 def fake_norm_backward(dy, x, weight, stats, wanted, *options):
     """A gradient that is not wanted is a tensor without elements."""
     heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
@@ -68,6 +84,12 @@ def fake_add_norm_backward(dy, sum, dsum, weight, stats, wanted, *options):
     dx, dweight, dbias = fake_norm_backward(dy, sum, weight, stats, wanted, *options)
     dresidual = torch.empty_like(sum) if wanted & WANT_DRESIDUAL else sum.new_empty(0, dtype=torch.float32)
     return dx, dresidual, dweight, dbias
+
+
+def fake_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options):
+    dx, dweight, dbias = fake_norm_backward(dy, x, weight, stats, wanted, *options)
+    dgate = torch.empty_like(gate) if wanted & WANT_DGATE else gate.new_empty(0, dtype=torch.float32)
+    return dx, dgate, dweight, dbias
 
 
 def empty_numbers(x, doubles, groups):
@@ -101,6 +123,9 @@ FAKES = {
     "_norm_stats": _fake_norm_stats,
     "_add_norm": _fake_add_norm,
     "_add_norm_stats": _fake_add_norm_stats,
+    "_gated_norm": _fake_gated_norm,
+    "_gated_norm_stats": _fake_gated_norm_stats,
+    "_gated_norm_backward": fake_gated_norm_backward,
     "_norm_backward": fake_norm_backward,
     "_add_norm_backward": fake_add_norm_backward,
     "_split_stats": _fake_split_stats,

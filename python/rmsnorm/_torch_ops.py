@@ -7,7 +7,8 @@ before 2.9, another loader, a kernel that fails its self-test) Python kernels wi
 
 Operators have underscores: they know no autograd. ``_weighted_norm`` is ``_norm`` with the fewest arguments, each of which costs
 torch's dispatcher 0.1 microseconds. ``stats`` is one tensor of shape (1 or 2, leading dimensions, groups):
-r and, for LayerNorm, the mean; its strides follow x's order of rows.
+r and, for LayerNorm, the mean; its strides follow x's order of rows. The operators ``_gated_...`` have a gate, whose place and
+activation are in the mode; their backward needs the bias where the gate comes after the norm.
 
 The operators ``_split_...`` are the halves of the operations, for rows whose columns are spread over processes. Their ``stats`` and
 ``sums`` are float64 tensors of shape (leading dimensions, groups times 3 or 2): the structs of the library.
@@ -21,8 +22,8 @@ import torch
 
 from . import _core
 from ._cuda import cuda_library
-from ._options import DEFAULTS, LAYER
-from ._torch_fakes import FAKES, WANT_DBIAS, WANT_DWEIGHT, WANT_DX
+from ._options import BEFORE_WEIGHT, DEFAULTS, GATE_AFTER, GATE_BEFORE, LAYER, SIGMOID
+from ._torch_fakes import FAKES, WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
 from ._torch_python import PYTHON_KERNELS
 
 _OPTIONS = "float eps, float weight_offset=0., int partial=0, int groups=1, int mode=0, Tensor? indices=None"
@@ -32,6 +33,10 @@ _SCHEMAS = {
     "_norm_stats": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
     "_add_norm": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
     "_add_norm_stats": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    "_gated_norm": f"(Tensor x, Tensor gate, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
+    "_gated_norm_stats": f"(Tensor x, Tensor gate, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
+    "_gated_norm_backward": "(Tensor dy, Tensor x, Tensor gate, Tensor? bias, Tensor? weight, Tensor stats, int wanted, "
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
     "_norm_backward": f"(Tensor dy, Tensor x, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor)",
     "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
@@ -171,11 +176,21 @@ def _try_all(kernels: dict, mode: int) -> list[torch.Tensor]:
     ]
 
 
+def _try_gates(kernels: dict, mode: int) -> list[torch.Tensor]:
+    x = torch.arange(-6.0, 6.0).reshape(2, 6) / 7
+    w, z = torch.linspace(0.5, 1.5, 6), torch.linspace(-2, 3, 12).reshape(2, 6)
+    options, wanted = (1e-5, 0.0, 0, 1, mode, None), WANT_DX | WANT_DGATE | WANT_DWEIGHT | WANT_DBIAS
+    y, stats = kernels["_gated_norm_stats"](x, z, w, w, *options)
+    gradients = kernels["_gated_norm_backward"](z, x, z, w, w, stats, wanted, *options)
+    return [y, stats, kernels["_gated_norm"](x, z, w, w, *options), *gradients]
+
+
 def _self_test() -> None:
     """A call of every kernel against the same call from Python; an exception tells what went wrong."""
     registered = {name: getattr(torch.ops.rmsnorm, name).default for name in _SCHEMAS}
-    for mode in (0, LAYER):
-        for got, right in zip(_try_all(registered, mode), _try_all(PYTHON_KERNELS, mode)):
+    gates = (GATE_AFTER | BEFORE_WEIGHT, GATE_BEFORE | LAYER | SIGMOID)
+    for attempt, mode in (*((_try_all, m) for m in (0, LAYER)), *((_try_gates, m) for m in gates)):
+        for got, right in zip(attempt(registered, mode), attempt(PYTHON_KERNELS, mode)):
             if got.shape != right.shape or got.stride() != right.stride() or not torch.equal(got, right):
                 raise RuntimeError("a kernel gave a wrong result")
 
@@ -247,10 +262,14 @@ def _set_up() -> str:
     for name, fake in FAKES.items():
         torch.library.register_fake(f"rmsnorm::{name}", _completed(name, fake), lib=library)
     _register_weighted_batching(_register_batching("_norm", 1, None))
-    for name, rows, stats_at in (("_norm_stats", 1, 1), ("_add_norm", 2, None), ("_add_norm_stats", 2, 2)):
-        _register_batching(name, rows, stats_at)
+    _register_batching("_norm_stats", 1, 1)
+    for name in ("_add_norm", "_gated_norm"):
+        _register_batching(name, 2, None)
+    _register_batching("_add_norm_stats", 2, 2)
+    _register_batching("_gated_norm_stats", 2, 1)
     _register_backward_batching("_norm_backward", 4)
     _register_backward_batching("_add_norm_backward", 5)
+    _register_backward_batching("_gated_norm_backward", 6)
     _use_openmp()
     return _register_kernels()
 

@@ -9,8 +9,8 @@ import torch
 
 from . import _core
 from ._options import DEFAULTS
-from ._torch_fakes import WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
-from ._torch_fakes import empty_numbers, empty_stats, fake_add_norm_backward, fake_norm_backward
+from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
+from ._torch_fakes import empty_numbers, empty_stats, fake_add_norm_backward, fake_gated_norm_backward, fake_norm_backward
 
 _DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
 
@@ -39,9 +39,9 @@ def _run(function, *arguments):
         raise RuntimeError(f"rmsnorm: {error}") from None
 
 
-def _python_forward(x, residual, weight, bias, y, total, stats, options):
+def _python_forward(x, residual, weight, bias, y, total, stats, options, gate=None):
     rstd, mean = (None, None) if stats is None else _statistics(stats)
-    tensors = (_describe(t) for t in (x, residual, weight, bias, y, total))
+    tensors = (_describe(t) for t in (x, residual, gate, weight, bias, y, total))
     _run(_core.forward, *tensors, rstd, mean, *options)
 
 
@@ -73,21 +73,39 @@ def _python_add_norm_stats(x, residual, weight, bias, *options):
     return y, total, stats
 
 
+def _python_gated_norm(x, gate, weight, bias, *options):
+    y = torch.empty_like(x)
+    _python_forward(x, None, weight, bias, y, None, None, options, gate)
+    return y
+
+
+def _python_gated_norm_stats(x, gate, weight, bias, *options):
+    y, stats = torch.empty_like(x), empty_stats(x, *options[3:5])
+    _python_forward(x, None, weight, bias, y, None, stats, options, gate)
+    return y, stats
+
+
 def _python_norm_backward(dy, x, weight, stats, wanted, *options):
     dx, dweight, dbias = results = fake_norm_backward(dy, x, weight, stats, wanted, *options)
-    _python_backward(dy, x, None, weight, stats, wanted, (dx, None, dweight, dbias), options)
+    _python_backward(dy, x, None, weight, stats, wanted, (dx, None, None, dweight, dbias), options)
     return results
 
 
 def _python_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options):
-    results = fake_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options)
-    _python_backward(dy, total, dsum, weight, stats, wanted, results, options)
+    dx, dresidual, dweight, dbias = results = fake_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options)
+    _python_backward(dy, total, dsum, weight, stats, wanted, (dx, dresidual, None, dweight, dbias), options)
     return results
 
 
-def _python_backward(dy, x, dsum, weight, stats, wanted, results, options):
-    inputs = (_describe(t) for t in (dy, x, dsum, weight))
-    wants = (WANT_DX, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DBIAS)
+def _python_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options):
+    dx, dgate, dweight, dbias = results = fake_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options)
+    _python_backward(dy, x, None, weight, stats, wanted, (dx, None, dgate, dweight, dbias), options, gate, bias)
+    return results
+
+
+def _python_backward(dy, x, dsum, weight, stats, wanted, results, options, gate=None, bias=None):
+    inputs = (_describe(t) for t in (dy, x, dsum, gate, weight, bias))
+    wants = (WANT_DX, WANT_DRESIDUAL, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
     outputs = (_describe(r) if wanted & want else None for r, want in zip(results, wants))
     _run(_core.backward, *inputs, *_statistics(stats), *outputs, *options)
 
@@ -143,6 +161,9 @@ PYTHON_KERNELS = {
     "_norm_stats": _python_norm_stats,
     "_add_norm": _python_add_norm,
     "_add_norm_stats": _python_add_norm_stats,
+    "_gated_norm": _python_gated_norm,
+    "_gated_norm_stats": _python_gated_norm_stats,
+    "_gated_norm_backward": _python_gated_norm_backward,
     "_norm_backward": _python_norm_backward,
     "_add_norm_backward": _python_add_norm_backward,
     "_split_stats": _python_split_stats,

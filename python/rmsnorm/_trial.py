@@ -8,71 +8,22 @@ it changes one result in a hundred thousand. So a norm is tried in both and in i
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ._options import BEFORE_WEIGHT, LAYER, TORCH_SUMS
+from . import _gated_trial
+from ._spec import TOLERANCE, Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
 from .torch import CUDA_KERNELS, _run
 
-_EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ROWS = 64
 _FREE_WIDTH = 128  # the rows on which a norm without a weight is tried
-TOLERANCE = 0.005
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """The arithmetic of a norm."""
-
-    kind: str  # "rms" or "layer"
-    rounding: str  # "after_weight" or "before_weight"
-    weight_offset: float
-    eps_name: str  # the attribute that holds eps
-    sums: str  # whose order the squares are added in: "torch" or "rmsnorm"
-
-    @property
-    def mode(self) -> int:
-        flags = {LAYER: self.kind == "layer", BEFORE_WEIGHT: self.rounding == "before_weight", TORCH_SUMS: self.sums == "torch"}
-        return sum(flag for flag, on in flags.items() if on)
-
-    def __str__(self) -> str:
-        offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
-        return f"{self.kind} norm, rounded {self.rounding.replace('_', ' the ')}{offset}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """spec is None if nothing gives the norm's bits, and reason says why. Of `compared` elements of bfloat16 `differing` had
-    other bits. dtypes: the types of data that were tried."""
-
-    spec: Spec | None
-    reason: str = ""
-    differing: int = 0
-    compared: int = 0
-    dtypes: tuple[torch.dtype, ...] = ()
-
-
-def eps_of(module, eps_name, x):
-    eps = getattr(module, eps_name)
-    if eps is None:  # torch.nn.RMSNorm
-        return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
-    return eps
 
 
 # ---- what can be tried ----
-
-
-def _eps_name(module) -> str | None:
-    for name in _EPS_NAMES:
-        value = getattr(module, name, "absent")
-        if isinstance(value, float) or (value is None and isinstance(module, torch.nn.RMSNorm)):
-            return name
-    return None
 
 
 def _obstacle(module) -> str | None:
@@ -83,9 +34,10 @@ def _obstacle(module) -> str | None:
         parameters = [p for p in inspect.signature(module.forward).parameters.values()]
     except (TypeError, ValueError):
         return "its forward has no signature"
-    if len(parameters) != 1 or parameters[0].kind in (parameters[0].VAR_POSITIONAL, parameters[0].VAR_KEYWORD):
-        return "its forward takes more than one tensor"
-    if _eps_name(module) is None:
+    gated = _gated_trial.is_gated(module)
+    if len(parameters) != 1 + gated or parameters[0].kind in (parameters[0].VAR_POSITIONAL, parameters[0].VAR_KEYWORD):
+        return "its forward takes other arguments than a tensor and a gate"
+    if eps_name_of(module) is None:
         return "it has no eps that is a float"
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     for name, tensor in tensors.items():
@@ -99,18 +51,17 @@ def _obstacle(module) -> str | None:
             return f"its {name} is on {tensor.device.type}, which is not served"
         if tensor.device.type == "cuda" and CUDA_KERNELS != "c++":
             return f"its {name} is on a GPU, which cannot be served ({CUDA_KERNELS})"
+        if tensor.device.type == "cuda" and gated:
+            return f"its {name} is on a GPU, where gates are not offered"
     weight = tensors.get("weight")
+    if gated and (weight is None or weight.dim() != 1):
+        return "it takes a gate and has no weight of one dimension"
     if weight is not None and weight.dim() > 2 or weight is None and "bias" in tensors:
         return "its weight has a shape that is not offered"
     return None
 
 
 # ---- the trial ----
-
-
-def device_of(module) -> torch.device:
-    weight = getattr(module, "weight", None)
-    return torch.device("cpu") if weight is None else weight.device
 
 
 def _candidates(module) -> Iterator[Spec]:
@@ -120,11 +71,7 @@ def _candidates(module) -> Iterator[Spec]:
     for kind, sums in (*orders, ("rms", "rmsnorm"), ("layer", "rmsnorm")):
         for rounding in ("after_weight", "before_weight") if weighted else ("after_weight",):
             for offset in (0.0, 1.0) if weighted else (0.0,):
-                yield Spec(kind, rounding, offset, _eps_name(module), sums)
-
-
-def _random(shape, dtype, device, generator):
-    return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
+                yield Spec(kind, rounding, offset, eps_name_of(module), sums)
 
 
 class _Rows:
@@ -134,10 +81,10 @@ class _Rows:
         generator = torch.Generator("cpu").manual_seed(20261115)
         self.module = copy.deepcopy(module).to(dtype=dtype)
         for p in self.module.parameters():
-            p.data = _random(p.shape, dtype, p.device, generator)
+            p.data = random_rows(p.shape, dtype, p.device, generator)
         self.module.eval()
         width = self._width()
-        self.inputs = [_random((*leading, *width), dtype, device_of(module), generator) * 3
+        self.inputs = [random_rows((*leading, *width), dtype, device_of(module), generator) * 3
                        for leading in ((_ROWS,), (3, 5), (2, 3, 4))]  # fmt: skip
         self.results = [self.module(x) for x in self.inputs]
 
@@ -156,9 +103,9 @@ class _Rows:
             got = _run(x, weight, bias, eps_of(self.module, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
             if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
                 return 1, 1, False
-            step = torch.finfo(got.dtype).eps * expected.abs().amax(-1, keepdim=True).double()
-            near &= bool(((got.double() - expected.double()).abs() <= 2 * step).all())
-            differing += int((got != expected).sum())
+            count, close = compare(got, expected, 2)
+            near &= close
+            differing += count
             compared += got.numel()
         return differing, compared, near
 
@@ -207,7 +154,7 @@ def try_module(module, tolerance=TOLERANCE, known=None) -> Trial:
     if key not in known:
         try:
             with torch.no_grad():
-                known[key] = _find(module, tolerance)
+                known[key] = (_gated_trial.find if _gated_trial.is_gated(module) else _find)(module, tolerance)
         except Exception as error:  # a module may do anything with rows of numbers
             known[key] = Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
     return known[key]

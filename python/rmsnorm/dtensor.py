@@ -6,8 +6,8 @@ head, sharded with the heads), and its gradient is a partial sum of each shard.
 
 Rows whose columns one dimension of the mesh shards, ``Shard(-1)``, are not gathered: as in :mod:`rmsnorm.sharded` their statistics are
 reduced over the mesh, the result is sharded like x, and the weight, sharded or replicated, is used where its columns are. Rows are
-gathered where that is not offered: with groups, indices, one weight per head, a residual of another dtype than x, or columns that
-several dimensions of the mesh shard.
+gathered where that is not offered: with groups, indices, one weight per head, a gate, a residual of another dtype than x, or columns
+that several dimensions of the mesh shard.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.distributed.tensor.experimental import register_sharding
 from . import sharded
 from . import torch as _torch
 
-from ._torch_fakes import WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
+from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
 
 ops = torch.ops.rmsnorm
 
@@ -65,17 +65,20 @@ def _register_forward(op, rows, results, with_stats):
         return _shardings(arguments, tuple(range(rows)), (rows, rows + 1), None, outputs)
 
 
-def _register_backward(op, rows, weight, wants):
+def _register_backward(op, rows, weights, wants):
+    """weights: the places of the bias, where it is an argument, and of the weight; behind it are stats and wanted."""
+    stats = weights[-1] + 1
+
     @register_sharding(op)
     def shardings(*arguments):
-        wanted = arguments[weight + 2]
+        wanted = arguments[stats + 1]
 
         def outputs(dim, heads):
             of_weight = Shard(0) if heads else Partial()
-            placed = {WANT_DX: Shard(dim), WANT_DRESIDUAL: Shard(dim), WANT_DWEIGHT: of_weight, WANT_DBIAS: of_weight}
-            return [placed[want] if wanted & want else Replicate() for want in wants]
+            placed = {WANT_DWEIGHT: of_weight, WANT_DBIAS: of_weight}
+            return [placed.get(want, Shard(dim)) if wanted & want else Replicate() for want in wants]
 
-        return _shardings(arguments, rows, (weight,), weight + 1, outputs)
+        return _shardings(arguments, rows, weights, stats, outputs)
 
 
 _register_forward(ops._norm.default, 1, 1, False)
@@ -83,8 +86,11 @@ _register_forward(ops._weighted_norm.default, 1, 1, False)
 _register_forward(ops._norm_stats.default, 1, 1, True)
 _register_forward(ops._add_norm.default, 2, 2, False)
 _register_forward(ops._add_norm_stats.default, 2, 2, True)
-_register_backward(ops._norm_backward.default, (0, 1), 2, (WANT_DX, WANT_DWEIGHT, WANT_DBIAS))
-_register_backward(ops._add_norm_backward.default, (0, 1, 2), 3, (WANT_DX, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DBIAS))
+_register_forward(ops._gated_norm.default, 2, 1, False)
+_register_forward(ops._gated_norm_stats.default, 2, 1, True)
+_register_backward(ops._norm_backward.default, (0, 1), (2,), (WANT_DX, WANT_DWEIGHT, WANT_DBIAS))
+_register_backward(ops._add_norm_backward.default, (0, 1, 2), (3,), (WANT_DX, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DBIAS))
+_register_backward(ops._gated_norm_backward.default, (0, 1, 2), (3, 4), (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS))
 
 
 # ---- columns that are sharded ----

@@ -15,7 +15,9 @@ import dataclasses
 
 import torch
 
-from ._trial import TOLERANCE, Spec, Trial, device_of, eps_of, try_module
+from . import _gated_trial
+from ._spec import TOLERANCE, Spec, Trial, device_of, eps_of
+from ._trial import try_module
 from .torch import _run
 
 __all__ = ["Entry", "Report", "Spec", "Trial", "patch"]
@@ -46,7 +48,8 @@ class Entry:
         if self.spec.sums == "torch":
             return f"{self.spec}, the same bits"
         counts = f"{self.trial.differing:,} of {self.trial.compared:,}"
-        return f"{self.spec}, sums in another order: {counts} elements differ in the last place"
+        why = "sums in another order" if self.spec.gate_place is None else "another exponential and order of sums"
+        return f"{self.spec}, {why}: {counts} elements differ in the last place"
 
 
 class Report:
@@ -84,15 +87,19 @@ _ours: dict[type, type] = {}
 class _Patched:
     """Before the module's own class: the forward of this library, and everything else as it was."""
 
-    _rmsnorm_spec: Spec
+    _rmsnorm_trial: Trial
     _rmsnorm_device: str  # where the norm was tried
-    _rmsnorm_dtypes: tuple[torch.dtype, ...]
 
     def forward(self, *inputs, **named):
-        spec, weight = self._rmsnorm_spec, getattr(self, "weight", None)
-        if len(inputs) == 1 and not named:
+        trial, weight = self._rmsnorm_trial, getattr(self, "weight", None)
+        spec = trial.spec
+        if spec.gate_place is not None:
+            arguments = _gated_trial.served(self, trial, self._rmsnorm_device, inputs, named)
+            if arguments is not None:
+                return _gated_trial.run(self, spec, *arguments)
+        elif len(inputs) == 1 and not named:
             (x,) = inputs
-            tried = x.device.type == self._rmsnorm_device and x.dtype in self._rmsnorm_dtypes
+            tried = x.device.type == self._rmsnorm_device and x.dtype in trial.dtypes
             if tried and (weight is None or weight.dtype is x.dtype):
                 bias = getattr(self, "bias", None)
                 return _run(x, weight, bias, eps_of(self, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
@@ -131,6 +138,9 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
     swapped that does not give equal bits.
 
+    Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped on the CPU by the same rule: their exponential is
+    the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.
+
     Modules keep their parameters, names, hooks and isinstance; only their class is a subclass of the old one. Calls with
     other types than were tried (a float32 weight and bfloat16 data) or on another kind of device than the module's go to the
     old forward.
@@ -143,7 +153,6 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
         trial = try_module(module, tolerance, known)
         if trial.spec is not None:
             module.__class__ = _class_for(cls)
-            module._rmsnorm_spec, module._rmsnorm_dtypes = trial.spec, trial.dtypes
-            module._rmsnorm_device = device_of(module).type
+            module._rmsnorm_trial, module._rmsnorm_device = trial, device_of(module).type
         entries.append(Entry(name, module, cls.__name__, trial))
     return Report(entries)

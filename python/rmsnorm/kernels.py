@@ -14,7 +14,8 @@ import functools
 import torch
 
 from ._options import TORCH_SUMS
-from ._trial import Spec, eps_of, try_module
+from ._spec import Spec, eps_of
+from ._trial import try_module
 from .torch import CUDA_KERNELS, _run
 
 __all__ = ["Repository", "mapping"]

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import torch
 
-from . import sharded
-from ._options import LAYER, partial_of
+from . import _torch_gates, sharded
+from ._options import LAYER, gate_mode, mode_of, partial_of
 from .torch import _run
 
-__all__ = ["LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]
+__all__ = ["GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]
 
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
 _EPSILON_32 = torch.finfo(torch.float32).eps
@@ -99,6 +99,46 @@ class LayerNorm(torch.nn.LayerNorm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER)
+
+
+class GatedRMSNorm(torch.nn.RMSNorm):
+    """RMSNorm with a gate of x's shape and dtype: ``norm(x) * act(gate)``, or ``norm(x * act(gate))`` with gate_place="before".
+
+    activation, rounding and groups are those of :func:`rmsnorm.torch.rms_norm`; the other arguments are those of :class:`RMSNorm`.
+    On the CPU only.
+
+    >>> norm = GatedRMSNorm(64, eps=1e-6, gate_place="before")
+    >>> norm
+    GatedRMSNorm((64,), eps=1e-06, elementwise_affine=True, gate_place='before', activation='silu', rounding='after_weight', groups=1)
+    >>> norm(torch.randn(2, 64), torch.randn(2, 64)).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(
+        self, normalized_shape, eps=None, elementwise_affine=True, gate_place="after", activation="silu",
+        rounding="after_weight", groups=1, device=None, dtype=None,
+    ):  # fmt: skip
+        super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
+        self.gate_place, self.activation, self.rounding, self.groups = gate_place, activation, rounding, groups
+        self._mode = mode_of(rounding, "inside") | gate_mode(True, gate_place, activation)
+        cols = 1
+        for size in self.normalized_shape:
+            cols *= size
+        if not isinstance(groups, int) or groups < 1 or cols % groups:
+            raise ValueError(f"groups is {groups!r}; it must be at least 1 and divide the {cols} elements of a row")
+
+    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        _torch_gates.check_gate(gate)
+
+        def run(x, weight, bias, eps, partial, mode):
+            z = _as_autocast_does(gate, 0).flatten(-len(self.normalized_shape))
+            return _torch_gates.run(x, z, weight, bias, eps, 0.0, partial, self.groups, self._mode, None)
+
+        return _normalize(x, self.normalized_shape, self.weight, None, self.eps, 0, 0, run)
+
+    def extra_repr(self) -> str:
+        names = ("gate_place", "activation", "rounding", "groups")
+        return f"{super().extra_repr()}, {', '.join(f'{name}={getattr(self, name)!r}' for name in names)}"
 
 
 # ---- columns that are spread over processes ----

@@ -20,7 +20,8 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
-from ._options import LAYER, mode_of, partial_of
+from . import _torch_gates as _gates
+from ._options import LAYER, gate_mode, mode_of, partial_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
 
 __all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
@@ -35,11 +36,6 @@ _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _index_tensors: dict = {}
 _dtensor = None  # the module rmsnorm.dtensor, once it is imported
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
-
-
-def _another(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as another tensor: Dynamo loses a gradient when a Function gets one tensor twice (torch 2.11)."""
-    return tensor.view_as(tensor)
 
 
 def _plain_norm(x, weight, bias, eps):
@@ -62,9 +58,7 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, i
         ):
             if transformed or _is_dynamo_compiling():
                 function = _autograd.TracedNorm if _is_dynamo_compiling() else _autograd.ForwardNorm
-                if bias is weight and bias is not None:
-                    bias = _another(bias)
-                return function.apply(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)[0]
+                return function.apply(x, weight, _autograd.another(bias, weight), eps, weight_offset, partial, groups, mode, indices)[0]
             plain = mode == 0 and partial == 0 and groups == 1 and weight_offset == 0.0 and indices is None
             options = (eps,) if plain else (eps, weight_offset, partial, groups, mode, indices)
             return _autograd.norm(x, weight, bias, options)
@@ -84,10 +78,7 @@ def _run_add(x, residual, weight, bias, *options):
         if transformed or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
             if transformed or _is_dynamo_compiling():
                 function = _autograd.TracedAddNorm if _is_dynamo_compiling() else _autograd.ForwardAddNorm
-                if residual is x:
-                    residual = _another(x)
-                if bias is weight and bias is not None:
-                    bias = _another(bias)
+                residual, bias = _autograd.another(residual, x), _autograd.another(bias, weight)
                 return function.apply(x, residual, weight, bias, *options)[:2]
             return _autograd.add_norm(x, residual, weight, bias, options)
     return _add_norm_operator(x, residual, weight, bias, *options)
@@ -126,6 +117,9 @@ def rms_norm(
     eps: float = 1e-6,
     *,
     bias: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
@@ -136,7 +130,7 @@ def rms_norm(
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
 
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
-    ``x.shape[-2]``, and x's dtype or float32.
+    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient; on the CPU only.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
@@ -145,6 +139,10 @@ def rms_norm(
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
+    if gate is not None or gate_place != "after" or activation != "silu":
+        mode |= gate_mode(gate is not None, gate_place, activation)
+        partial, elements = _statistic_of(x, partial, indices, groups)
+        return _gates.run(x, gate, weight, bias, eps, weight_offset, partial, groups, mode, elements)
     whole = partial is None and indices is None
     if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
         if _forward_ad._current_level < 0 and _dtensor is None and not _is_dynamo_compiling():
@@ -161,13 +159,18 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
     *,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
-    mode = LAYER | mode_of(rounding, eps_place)
+    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
+    if gate is not None:
+        return _gates.run(x, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
     return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)
 
 

@@ -51,8 +51,6 @@ PyObject *pn_finish(rms_status status) {
 
 /* ---- arguments of a call ---- */
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
-
 int pn_check_count(Py_ssize_t given, int wanted) {
   if (given == wanted) return 0;
   PyErr_Format(PyExc_TypeError, "%d arguments are wanted", wanted);
@@ -107,10 +105,8 @@ int pn_read_spec(rms_spec *spec, pn_arguments *a, PyObject *const *args) {
   long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
-  a->torch_sums = (mode & MODE_TORCH_SUMS) != 0;
-  spec->kind = mode & MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
-  spec->eps_place = mode & MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
-  spec->rounding = mode & MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+  a->torch_sums = (mode & PN_MODE_TORCH_SUMS) != 0;
+  pn_set_mode(spec, mode);
   return read_indices(args[5], spec, a);
 }
 

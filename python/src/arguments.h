@@ -8,7 +8,7 @@
 #include "arrays.h"
 #include "call.h"
 
-enum { PN_MAX_ARRAYS = 10 };
+enum { PN_MAX_ARRAYS = 13 };
 
 /* eps, weight_offset, partial, groups, mode, indices, threads: at the end of every call. */
 enum { PN_SPEC_ARGUMENTS = 7 };

@@ -12,6 +12,16 @@ typedef struct {
   bool output, staged;
 } place;
 
+void pn_set_mode(rms_spec *spec, int64_t mode) {
+  spec->kind = mode & PN_MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
+  spec->eps_place = mode & PN_MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  spec->rounding = mode & PN_MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+  spec->gate_place = mode & PN_MODE_GATE_AFTER    ? RMS_GATE_AFTER
+                     : mode & PN_MODE_GATE_BEFORE ? RMS_GATE_BEFORE
+                                                  : RMS_GATE_NONE;
+  spec->activation = mode & PN_MODE_SIGMOID ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
+}
+
 static bool same_place(const pn_tensor *a, const pn_tensor *b) {
   if (a->data != b->data || a->dtype != b->dtype || a->ndim != b->ndim) return false;
   for (int d = 0; d < a->ndim; d++)
@@ -102,11 +112,12 @@ static rms_status prepare_forward(const pn_forward *call, const pn_memory *memor
                                   rms_forward_args *args, rms_stat **stats) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->residual, (rms_view *)&args->residual, false, false},
+                    {call->gate, (rms_view *)&args->gate, false, false},
                     {call->y, &args->y, true, false},
                     {call->sum, &args->residual_out, true, false}};
   rms_status status;
   spec->weight_per_inner = per_head(call->weight, call->bias);
-  if ((status = place_rows(rows, memory, places, 4, spec->weight_per_inner)) != RMS_OK) return status;
+  if ((status = place_rows(rows, memory, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
@@ -165,16 +176,20 @@ static rms_status prepare_backward(const pn_backward *call, const pn_memory *mem
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->dy, (rms_view *)&args->dy, false, false},
                     {call->dresidual, (rms_view *)&args->dresidual, false, false},
+                    {call->gate, (rms_view *)&args->gate, false, false},
                     {call->dx, &args->dx, true, false},
-                    {call->dresidual_out, &args->dresidual_out, true, false}};
+                    {call->dresidual_out, &args->dresidual_out, true, false},
+                    {call->dgate, &args->dgate, true, false}};
   rms_status status;
-  spec->weight_per_inner = per_head(call->weight, NULL) || per_head(call->dweight, call->dbias);
-  if ((status = place_rows(rows, memory, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
+  spec->weight_per_inner = per_head(call->weight, call->bias) || per_head(call->dweight, call->dbias);
+  if ((status = place_rows(rows, memory, places, 7, spec->weight_per_inner)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
-  args->weight_dtype = call->dy->dtype;
+  args->weight_dtype = call->bias ? call->bias->dtype : call->dy->dtype;
   if ((status = place_weight(rows, call->weight, false, (void **)&args->weight, &args->weight_dtype)) != RMS_OK)
+    return status;
+  if ((status = place_weight(rows, call->bias, false, (void **)&args->bias, &args->bias_dtype)) != RMS_OK)
     return status;
   if ((status = place_weight(rows, call->dweight, true, &args->dweight, &args->dweight_dtype)) != RMS_OK) return status;
   if ((status = place_weight(rows, call->dbias, true, &args->dbias, &args->dbias_dtype)) != RMS_OK) return status;

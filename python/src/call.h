@@ -24,16 +24,30 @@ typedef enum pn_part { PN_WHOLE, PN_STATS, PN_APPLY } pn_part;
 /* How many doubles an rms_stat and an rms_grad_sum are. */
 enum { PN_STAT_DOUBLES = 3, PN_SUM_DOUBLES = 2 };
 
+/* What the front ends call a mode: the options of a call that are not numbers. */
+enum {
+  PN_MODE_LAYER = 1,
+  PN_MODE_EPS_OUTSIDE = 2,
+  PN_MODE_BEFORE_WEIGHT = 4,
+  PN_MODE_TORCH_SUMS = 8,
+  PN_MODE_GATE_AFTER = 16,
+  PN_MODE_GATE_BEFORE = 32,
+  PN_MODE_SIGMOID = 64
+};
+
+void pn_set_mode(rms_spec *spec, int64_t mode);
+
 typedef struct pn_forward {
   rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
-  const pn_tensor *x, *residual, *weight, *bias, *y, *sum, *rstd, *mean, *stats;
+  const pn_tensor *x, *residual, *gate, *weight, *bias, *y, *sum, *rstd, *mean, *stats;
   pn_part part;
   bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;
 
 typedef struct pn_backward {
   rms_spec spec;
-  const pn_tensor *dy, *x, *dresidual, *weight, *rstd, *mean, *dx, *dresidual_out, *dweight, *dbias, *stats, *sums;
+  const pn_tensor *dy, *x, *dresidual, *gate, *weight, *bias, *rstd, *mean, *stats, *sums;
+  const pn_tensor *dx, *dresidual_out, *dgate, *dweight, *dbias;
   pn_part part;
 } pn_backward;
 

@@ -13,8 +13,6 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4 };
-
 int32_t dtype_of(ffi::DataType type) {
   switch (type) {
   case ffi::DataType::F32:
@@ -55,9 +53,7 @@ struct options {
     s.weight_offset = weight_offset;
     s.partial = partial;
     s.groups = groups;
-    s.kind = mode & MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
-    s.eps_place = mode & MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
-    s.rounding = mode & MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+    pn_set_mode(&s, mode);
     return s;
   }
 };
@@ -100,7 +96,7 @@ ffi::Error forward(ffi::AnyBuffer x, ffi::AnyBuffer weight, ffi::AnyBuffer bias,
     call.x = &tx;
     call.y = &ty;
     call.rstd = &rstd;
-    if (mode & MODE_LAYER) call.mean = &mean;
+    if (mode & PN_MODE_LAYER) call.mean = &mean;
     if (part(weight, s.batches, i, 0, s.cols, &tw)) call.weight = &tw;
     if (part(bias, s.batches, i, 0, s.cols, &tb)) call.bias = &tb;
     const pn_backend cpu = pn_cpu(nullptr);
@@ -133,7 +129,7 @@ ffi::Error backward(ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::AnyBuffer weight, 
     call.x = &tx;
     call.dx = &tdx;
     call.rstd = &rstd;
-    if (mode & MODE_LAYER) call.mean = &mean;
+    if (mode & PN_MODE_LAYER) call.mean = &mean;
     if (part(weight, s.batches, i, 0, s.cols, &tw)) call.weight = &tw;
     if (part(*dweight, s.batches, i, 0, s.cols, &tdw)) call.dweight = &tdw;
     if (part(*dbias, s.batches, i, 0, s.cols, &tdb)) call.dbias = &tdb;

@@ -15,34 +15,37 @@ static int check_statistics(const pn_array *rstd, const pn_array *x, const rms_s
 }
 
 static int check_forward(const pn_arguments *a, const rms_spec *spec) {
-  const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *weight = &a->arrays[2], *bias = &a->arrays[3];
-  const pn_array *y = &a->arrays[4], *sum = &a->arrays[5];
-  if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_weight(weight, x) || pn_check_weight(bias, x))
-    return -1;
+  const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *gate = &a->arrays[2], *weight = &a->arrays[3];
+  const pn_array *bias = &a->arrays[4], *y = &a->arrays[5], *sum = &a->arrays[6];
+  if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_rows(gate, x, PN_SAME)) return -1;
+  if (pn_check_weight(weight, x) || pn_check_weight(bias, x)) return -1;
   if (pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
   if (pn_check_rows(y, x, PN_SAME) || pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual)) return -1;
-  return check_statistics(&a->arrays[6], x, spec);
+  return check_statistics(&a->arrays[7], x, spec);
 }
 
 static int check_backward(const pn_arguments *a, const rms_spec *spec) {
-  const pn_array *dy = &a->arrays[0], *x = &a->arrays[1], *dresidual = &a->arrays[2], *weight = &a->arrays[3];
-  const pn_array *dx = &a->arrays[6], *dresidual_out = &a->arrays[7], *dweight = &a->arrays[8], *dbias = &a->arrays[9];
+  const pn_array *dy = &a->arrays[0], *x = &a->arrays[1], *dresidual = &a->arrays[2], *gate = &a->arrays[3];
+  const pn_array *weight = &a->arrays[4], *bias = &a->arrays[5], *dx = &a->arrays[8], *dresidual_out = &a->arrays[9];
+  const pn_array *dgate = &a->arrays[10], *dweight = &a->arrays[11], *dbias = &a->arrays[12];
   if (pn_check_x(x) || pn_check_x(dy) || pn_check_shape(dy, x) || pn_check_dtype(x, dy, PN_WIDER)) return -1;
   if (pn_check_rows(dresidual, dy, PN_WIDER) || pn_check_rows(dx, dy, PN_SAME) ||
       pn_check_rows(dresidual_out, dy, PN_WIDER))
     return -1;
+  if (pn_check_rows(gate, dy, PN_SAME) || pn_check_rows(dgate, dy, PN_SAME)) return -1;
   if (pn_check_same_dtype(dresidual, dresidual_out)) return -1;
+  if (pn_check_weight(bias, dy) || pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
   if (pn_check_weight(weight, dy) || pn_check_weight(dweight, dy) || pn_check_weight(dbias, dy)) return -1;
   if (pn_check_same_heads(weight, dweight) || pn_check_same_heads(weight, dbias) || pn_check_same_heads(dweight, dbias))
     return -1;
-  return check_statistics(&a->arrays[4], dy, spec);
+  return check_statistics(&a->arrays[6], dy, spec);
 }
 
 /* ---- the calls ---- */
 
 static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  static const pn_parameter parameters[] = {{"x", 0},   {"residual", 0}, {"weight", 0}, {"bias", 0},
-                                            {"out", 1}, {"out[1]", 1},   {"rstd", 1},   {"mean", 1}};
+  static const pn_parameter parameters[] = {{"x", 0},   {"residual", 0}, {"gate", 0}, {"weight", 0}, {"bias", 0},
+                                            {"out", 1}, {"out[1]", 1},   {"rstd", 1}, {"mean", 1}};
   enum { ARRAYS = sizeof parameters / sizeof *parameters };
   pn_arguments a;
   pn_forward call = {.part = PN_WHOLE};
@@ -51,8 +54,8 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
   if (pn_check_count(count, ARRAYS + PN_SPEC_ARGUMENTS) != 0) return NULL;
   if (pn_arguments_open(&a, parameters, ARRAYS, args) == 0 && pn_read_spec(&call.spec, &a, args + ARRAYS) == 0 &&
       check_forward(&a, &call.spec) == 0) {
-    const pn_tensor **places[] = {&call.x, &call.residual, &call.weight, &call.bias,
-                                  &call.y, &call.sum,      &call.rstd,   &call.mean};
+    const pn_tensor **places[] = {&call.x, &call.residual, &call.gate, &call.weight, &call.bias,
+                                  &call.y, &call.sum,      &call.rstd, &call.mean};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
     call.torch_sums = a.torch_sums;
@@ -63,8 +66,9 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
 }
 
 static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  static const pn_parameter parameters[] = {{"dy", 0},   {"x", 0},  {"dresidual", 0},     {"weight", 0},  {"rstd", 0},
-                                            {"mean", 0}, {"dx", 1}, {"dresidual_out", 1}, {"dweight", 1}, {"dbias", 1}};
+  static const pn_parameter parameters[] = {
+      {"dy", 0},   {"x", 0},  {"dresidual", 0},     {"gate", 0},  {"weight", 0},  {"bias", 0}, {"rstd", 0},
+      {"mean", 0}, {"dx", 1}, {"dresidual_out", 1}, {"dgate", 1}, {"dweight", 1}, {"dbias", 1}};
   enum { ARRAYS = sizeof parameters / sizeof *parameters };
   pn_arguments a;
   pn_backward call = {.part = PN_WHOLE};
@@ -73,8 +77,9 @@ static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t
   if (pn_check_count(count, ARRAYS + PN_SPEC_ARGUMENTS) != 0) return NULL;
   if (pn_arguments_open(&a, parameters, ARRAYS, args) == 0 && pn_read_spec(&call.spec, &a, args + ARRAYS) == 0 &&
       check_backward(&a, &call.spec) == 0) {
-    const pn_tensor **places[] = {&call.dy,   &call.x,  &call.dresidual,     &call.weight,  &call.rstd,
-                                  &call.mean, &call.dx, &call.dresidual_out, &call.dweight, &call.dbias};
+    const pn_tensor **places[] = {&call.dy,    &call.x,       &call.dresidual, &call.gate, &call.weight,
+                                  &call.bias,  &call.rstd,    &call.mean,      &call.dx,   &call.dresidual_out,
+                                  &call.dgate, &call.dweight, &call.dbias};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
     result = pn_call_backward(&call, a.threads);
@@ -177,12 +182,11 @@ static PyObject *core_unregister_torch(PyObject *self, PyObject *ignored) {
 
 static PyMethodDef methods[] = {
     {"forward", (PyCFunction)(void (*)(void))core_forward, METH_FASTCALL,
-     "forward(x, residual, weight, bias, y, sum, rstd, mean, eps, weight_offset, partial, groups, mode, indices, "
+     "forward(x, residual, gate, weight, bias, y, sum, rstd, mean, eps, weight_offset, partial, groups, mode, indices, "
      "threads)"},
     {"backward", (PyCFunction)(void (*)(void))core_backward, METH_FASTCALL,
-     "backward(dy, x, dresidual, weight, rstd, mean, dx, dresidual_out, dweight, dbias, eps, weight_offset, partial, "
-     "groups, "
-     "mode, indices, threads)"},
+     "backward(dy, x, dresidual, gate, weight, bias, rstd, mean, dx, dresidual_out, dgate, dweight, dbias, eps, "
+     "weight_offset, partial, groups, mode, indices, threads)"},
     {"split_forward", (PyCFunction)(void (*)(void))pn_core_split_forward, METH_FASTCALL,
      "split_forward(x, stats, weight, bias, y, eps, weight_offset, partial, groups, mode, indices, threads): writes y "
      "from "

@@ -38,7 +38,7 @@ typedef struct {
   bool written; /* an output: copied back at the end */
 } pn_staged;
 
-enum { PN_MAX_STAGED = 12 };
+enum { PN_MAX_STAGED = 16 };
 
 /* How the rows of all tensors of a call are walked: the leading dimensions in the order of x's memory, cut into outer
  * and inner behind dimension `cut` of that order. */

@@ -2,59 +2,15 @@
 #include "torch_kernels.h"
 #include "torch_operands.h"
 #include "torch_split.h"
+#include "torch_stats.h"
 
 namespace pn {
 namespace {
 
-/* ---- statistics: one tensor (1 or 2, leading dimensions of x, groups), dense in x's order of rows ---- */
-
-void make_stats(tensor &stats, const tensor &x, const rms_spec &spec, const place &at) {
-  const pn_tensor &v = x.view;
-  const int leading = v.ndim - 1;
-  const int64_t groups = spec.groups > 1 ? spec.groups : 1, size = (int64_t)rms_dtype_size((rms_dtype)v.dtype);
-  int64_t sizes[PN_MAX_DIMS + 1], strides[PN_MAX_DIMS + 1], rows = 1;
-  require(v.ndim < PN_MAX_DIMS, "x has too many dimensions");
-  for (int d = 0; d < leading; d++) {
-    sizes[d + 1] = v.shape[d];
-    strides[d + 1] = v.stride[d] / size;
-    rows *= v.shape[d];
-  }
-  pn_dense_strides(leading, sizes + 1, strides + 1, strides + 1);
-  for (int d = 0; d < leading; d++)
-    strides[d + 1] *= groups;
-  sizes[0] = spec.kind == RMS_KIND_LAYER ? 2 : 1;
-  strides[0] = rows * groups;
-  sizes[leading + 1] = groups;
-  strides[leading + 1] = 1;
-  stats.make(v.dtype == RMS_F64 ? RMS_F64 : RMS_F32, leading + 2, sizes, strides, at);
-}
-
-/* The i-th statistic: the tensor without its first dimension. */
-pn_tensor statistic(const pn_tensor &stats, int i) {
-  pn_tensor s;
-  s.dtype = stats.dtype;
-  s.ndim = stats.ndim - 1;
-  s.data = stats.data + i * stats.stride[0];
-  for (int d = 0; d < s.ndim; d++) {
-    s.shape[d] = stats.shape[d + 1];
-    s.stride[d] = stats.stride[d + 1];
-  }
-  return s;
-}
-
-void check_stats(const pn_tensor &stats, const pn_tensor &x, const rms_spec &spec) {
-  const int64_t groups = spec.groups > 1 ? spec.groups : 1;
-  require(stats.ndim == x.ndim + 1 && stats.shape[0] == (spec.kind == RMS_KIND_LAYER ? 2 : 1) &&
-              stats.shape[x.ndim] == groups && stats.dtype == (x.dtype == RMS_F64 ? RMS_F64 : RMS_F32),
-          "stats do not belong to x");
-  for (int d = 0; d < x.ndim - 1; d++)
-    require(stats.shape[d + 1] == x.shape[d], "stats do not belong to x");
-}
-
 /* ---- forward ---- */
 
 template <bool DEVICE> struct forward {
-  tensor x, residual, weight, bias, y, sum, stats;
+  tensor x, residual, gate, weight, bias, y, sum, stats;
   index_list indices;
   pn_tensor rstd, mean;
   pn_forward call = {};
@@ -67,15 +23,17 @@ template <bool DEVICE> struct forward {
     indices.take_optional(stack[2 + SPEC_WORDS]);
     x.read("x", &at);
     residual.read("residual", &at);
+    gate.read("gate", &at);
     weight.read("weight", &at);
     bias.read("bias", &at);
     read_options(&call.spec, &indices, stack + 2, &at);
-    call.torch_sums = (stack[6] & MODE_TORCH_SUMS) != 0;
+    call.torch_sums = (stack[6] & PN_MODE_TORCH_SUMS) != 0;
   }
 
   void check_arguments() const {
     check_x(&x.view);
     check_rows(residual.get(), &x.view, "residual must have the shape of x");
+    check_gate(gate.get(), &x.view, x.view.dtype);
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
     check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     require(!weight.get() || !bias.get() || weight.view.ndim == bias.view.ndim, "weight and bias differ in shape");
@@ -87,6 +45,7 @@ template <bool DEVICE> struct forward {
     if (residual.get()) sum.make_like(x, residual.view.dtype, at);
     call.x = x.get();
     call.residual = residual.get();
+    call.gate = gate.get();
     call.weight = weight.get();
     call.bias = bias.get();
     call.y = y.get();
@@ -154,10 +113,29 @@ template <bool DEVICE> void add_norm_stats(word *stack, uint64_t, uint64_t) {
   stack[2] = f.stats.give();
 }
 
+template <bool DEVICE> void gated_norm(word *stack, uint64_t, uint64_t) {
+  forward<DEVICE> f;
+  f.x.take(stack[0]);
+  f.gate.take(stack[1]);
+  f.read(stack + 2);
+  f.run(false);
+  stack[0] = f.y.give();
+}
+
+template <bool DEVICE> void gated_norm_stats(word *stack, uint64_t, uint64_t) {
+  forward<DEVICE> f;
+  f.x.take(stack[0]);
+  f.gate.take(stack[1]);
+  f.read(stack + 2);
+  f.run(true);
+  stack[0] = f.y.give();
+  stack[1] = f.stats.give();
+}
+
 /* ---- backward ---- */
 
 template <bool DEVICE> struct backward {
-  tensor dy, x, dsum, weight, stats, dresidual;
+  tensor dy, x, dsum, gate, weight, bias, stats, dresidual, dgate;
   gradients made;
   index_list indices;
   pn_tensor rstd, mean;
@@ -173,7 +151,9 @@ template <bool DEVICE> struct backward {
     dy.read("dy", &at);
     x.read("x", &at);
     dsum.read("dsum", &at);
+    gate.read("gate", &at);
     weight.read("weight", &at);
+    bias.read("bias", &at);
     stats.read("stats", &at);
     wanted = (int64_t)stack[2];
     read_options(&call.spec, &indices, stack + 3, &at);
@@ -183,7 +163,9 @@ template <bool DEVICE> struct backward {
     check_x(&x.view);
     check_rows(dy.get(), &x.view, "dy must have the shape of x");
     check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
+    check_gate(gate.get(), &x.view, dy.view.dtype);
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
+    check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     check_stats(stats.view, x.view, call.spec);
   }
 
@@ -191,11 +173,15 @@ template <bool DEVICE> struct backward {
     check_arguments();
     made.make(dy, x, weight, wanted, at);
     if (wanted & WANT_DRESIDUAL) dresidual.make_like(x, x.view.dtype, at);
+    if (wanted & WANT_DGATE) dgate.make_like(gate, gate.view.dtype, at);
     call.dy = dy.get();
     call.x = x.get();
     call.dresidual = dsum.get();
+    call.gate = gate.get();
     call.weight = weight.get();
+    call.bias = bias.get();
     call.dx = made.dx.get();
+    call.dgate = dgate.get();
     call.dresidual_out = dresidual.get();
     call.dweight = made.dweight.get();
     call.dbias = made.dbias.get();
@@ -233,6 +219,20 @@ template <bool DEVICE> void add_norm_backward(word *stack, uint64_t, uint64_t) {
   stack[3] = give_or_empty(b.made.dbias, b.at);
 }
 
+template <bool DEVICE> void gated_norm_backward(word *stack, uint64_t, uint64_t) {
+  backward<DEVICE> b;
+  b.dy.take(stack[0]);
+  b.x.take(stack[1]);
+  b.gate.take(stack[2]);
+  b.bias.take_optional(stack[3]);
+  b.read(stack + 4);
+  b.run();
+  stack[0] = give_or_empty(b.made.dx, b.at);
+  stack[1] = give_or_empty(b.dgate, b.at);
+  stack[2] = give_or_empty(b.made.dweight, b.at);
+  stack[3] = give_or_empty(b.made.dbias, b.at);
+}
+
 /* ---- registration ---- */
 
 /* Kernels live as long as these objects of torch's: for the CPU and for a device. */
@@ -244,6 +244,9 @@ template <bool DEVICE> const char *register_kernels(const char *key) {
                                          {"_norm_stats", norm_stats<DEVICE>},
                                          {"_add_norm", add_norm<DEVICE>},
                                          {"_add_norm_stats", add_norm_stats<DEVICE>},
+                                         {"_gated_norm", gated_norm<DEVICE>},
+                                         {"_gated_norm_stats", gated_norm_stats<DEVICE>},
+                                         {"_gated_norm_backward", gated_norm_backward<DEVICE>},
                                          {"_norm_backward", norm_backward<DEVICE>},
                                          {"_add_norm_backward", add_norm_backward<DEVICE>}};
   if (shim.aoti_torch_library_init_impl("rmsnorm", key, __FILE__, __LINE__, &registered[DEVICE]))

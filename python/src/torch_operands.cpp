@@ -44,6 +44,11 @@ void check_rows(const pn_tensor *t, const pn_tensor *x, const char *message) {
   require(t->ndim == x->ndim && std::memcmp(t->shape, x->shape, sizeof *t->shape * (size_t)t->ndim) == 0, message);
 }
 
+void check_gate(const pn_tensor *gate, const pn_tensor *x, int32_t dtype) {
+  check_rows(gate, x, "gate must have the shape of x");
+  require(!gate || gate->dtype == dtype, "gate must have the dtype of x");
+}
+
 void check_weight(const pn_tensor *w, const pn_tensor *x, const char *message) {
   if (!w) return;
   const int last = x->ndim - 1;
@@ -70,14 +75,11 @@ double as_double(word w) {
 
 static rms_spec read_spec(const word *stack) {
   rms_spec spec = {};
-  const int64_t mode = (int64_t)stack[4];
   spec.eps = as_double(stack[0]);
   spec.weight_offset = as_double(stack[1]);
   spec.partial = (int64_t)stack[2];
   spec.groups = (int64_t)stack[3];
-  spec.kind = mode & MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
-  spec.eps_place = mode & MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
-  spec.rounding = mode & MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+  pn_set_mode(&spec, (int64_t)stack[4]);
   return spec;
 }
 

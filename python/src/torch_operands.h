@@ -19,12 +19,12 @@ struct named_kernel {
 
 void check_x(const pn_tensor *x);
 void check_rows(const pn_tensor *t, const pn_tensor *x, const char *message);
+void check_gate(const pn_tensor *gate, const pn_tensor *x, int32_t dtype);
 void check_weight(const pn_tensor *w, const pn_tensor *x, const char *message);
 void finish(rms_status status);
 
 /* ---- options: eps, weight_offset, partial, groups, mode; behind them indices ---- */
 
-enum { MODE_LAYER = 1, MODE_EPS_OUTSIDE = 2, MODE_BEFORE_WEIGHT = 4, MODE_TORCH_SUMS = 8 };
 enum { SPEC_WORDS = 5 };
 
 double as_double(word w);
@@ -33,7 +33,15 @@ void read_options(rms_spec *spec, index_list *indices, const word *stack, place 
 /* ---- results ---- */
 
 /* Which gradients are wanted, and the type and shape of a bias that has no weight beside it. */
-enum { WANT_DX = 1, WANT_DWEIGHT = 2, WANT_DBIAS = 4, BIAS_F32 = 8, BIAS_PER_HEAD = 16, WANT_DRESIDUAL = 32 };
+enum {
+  WANT_DX = 1,
+  WANT_DWEIGHT = 2,
+  WANT_DBIAS = 4,
+  BIAS_F32 = 8,
+  BIAS_PER_HEAD = 16,
+  WANT_DRESIDUAL = 32,
+  WANT_DGATE = 64
+};
 
 /* Those that are wanted; the others are absent. */
 struct gradients {

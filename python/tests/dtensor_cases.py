@@ -19,6 +19,13 @@ FUNCTIONS = {
 }
 
 
+# The columns of these are gathered.
+GATED = {
+    "gate after": lambda x, w: (rt.layer_norm(x, w, w, gate=x.sin()),),
+    "gate before": lambda x, w: (rt.rms_norm(x, w, gate=x.sin(), gate_place="before"),),
+}
+
+
 def gradients(function, x, w, dy):
     x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
     y = function(x, w)
@@ -31,7 +38,7 @@ def rows(rank, size):
     x, dy = torch.randn(4, 6, 2, 16), torch.randn(4, 6, 2, 16)
     plain, heads = torch.randn(16), torch.randn(2, 16)
     placements = [Shard(0), Shard(1), Shard(2), Shard(3), Replicate()]
-    for (name, function), w, place in itertools.product(FUNCTIONS.items(), (plain, heads), placements):
+    for (name, function), w, place in itertools.product((FUNCTIONS | GATED).items(), (plain, heads), placements):
         expected = gradients(function, x, w, dy)
         parts = [distribute_tensor(t, mesh, [place]) for t in (x, dy)]
         weight = distribute_tensor(w, mesh, [Replicate()])

@@ -40,6 +40,9 @@ def results():
             found += [y, *torch.autograd.grad(y, inputs, dy)]
             y, s = rt.add_rms_norm(x, dy, weight, indices=None if layer else (1, 4, 5))
             found += [y, s, *torch.autograd.grad((y, s), inputs, (dy, dy))]
+            z = dy.detach().requires_grad_()
+            y = rt.rms_norm(x, weight, gate=z, gate_place="before" if layer else "after")
+            found += [y, *torch.autograd.grad(y, [*inputs, z], dy)]
             if weight is not None:
                 found.append(torch.ops.rmsnorm._weighted_norm(x.detach(), weight.detach(), 1e-5))
             found += halves(x.detach(), None if weight is None else weight.detach(), dy, int(layer))

@@ -133,7 +133,8 @@ refused() {
   [ "$(grep -cF -- "$text" "$folder/bad.err")" -eq "$lines" ] || fail "$*: not $lines times '$text': $(cat "$folder/bad.err")"
   [ ! -e "$folder/bad" ] || fail "$*: left a report"
 }
-for rank in 0 1; do echo "Once upon a time. " >"$folder/$rank.txt"; done
+# Text enough for two processes to wait for the third, which has none.
+for rank in 0 1; do yes "Once upon a time there was a king who had three sons." | head -n 3000 >"$folder/$rank.txt"; done
 refused "unknown option" 1 "$command" lab --nosuch
 # shellcheck disable=SC2086,SC2016
 {

@@ -34,6 +34,8 @@ static rms_spec draw_spec(t_rng *rng) {
   spec.eps_place = (int32_t)PICK(rng, 0, 1, 2, -1);
   spec.rounding = (int32_t)PICK(rng, 0, 1, 2, -1);
   spec.weight_per_inner = (int32_t)PICK(rng, 0, 1, 2, -1);
+  spec.gate_place = (int32_t)PICK(rng, 0, 1, 2, 3, -1);
+  spec.activation = (int32_t)PICK(rng, 0, 1, 2, -1);
   return spec;
 }
 
@@ -59,6 +61,7 @@ static rms_forward_args draw_args(t_rng *rng, int64_t cols) {
   if (t_random_below(rng, 20) == 0) args.bias = weight;
   if (t_random_below(rng, 20) == 0) args.rstd = statistic;
   if (t_random_below(rng, 20) == 0) args.residual.data = y;
+  if (t_random_below(rng, 20) == 0) args.gate.data = weight;
   return args;
 }
 
@@ -81,11 +84,14 @@ static void same_job(const rms_forward_job *common, const rms_forward_job *full,
   T_EQ_INT(f->kind, p->kind);
   T_EQ_INT(f->eps_place, p->eps_place);
   T_EQ_INT(f->rounding, p->rounding);
+  T_EQ_INT(f->gate_place, p->gate_place);
+  T_EQ_INT(f->activation, p->activation);
   T_EQ_INT(f->weight_inner, p->weight_inner);
   T_EQ_INT(f->per_inner, p->per_inner);
   if (p->weight) T_EQ_INT(f->weight_is_f32, p->weight_is_f32);
   same_rows(common->x, full->x, outer, p->inner);
   same_rows(common->y, full->y, outer, p->inner);
+  T_CHECK(!full->gate.data && !common->gate.data);
   T_CHECK(!full->residual.data && !full->residual_out.data && !full->bias && !full->rstd && !full->mean);
   T_CHECK(!common->residual.data && !common->residual_out.data && !common->bias && !common->rstd && !common->mean);
 }

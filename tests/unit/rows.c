@@ -183,33 +183,93 @@ static void sum_in_f32(void) {
     }
 }
 
+static int is_nan16(uint16_t bits, rms_dtype type) {
+  return (bits & 0x7fff) > (type == RMS_BF16 ? 0x7f80 : 0x7c00);
+}
+
 /* A NaN in the weight or the bias is a NaN in every row, whatever its payload: rounded like a number to 16 bits, this
- * one would become a zero. Many rows with a bias, and a single one without. */
+ * one would become a zero. Many rows with a bias, and a single one without; either rounding, with and without a gate.
+ */
 static void spoiled_weight(void) {
   enum { ROWS = 9, COLS = 40 };
   static const rms_dtype types[] = {RMS_BF16, RMS_F16};
   const uint32_t nan = 0x7fffffff;
   t_isas isas = t_usable_isas();
   for (int isa = 0; isa < isas.count; isa++)
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 8 * 6; k++) {
       rms_dtype type = types[k / 2 % 2];
-      int single = k >= 4, rows = single ? 1 : ROWS, in_bias = !single && k % 2;
-      uint16_t x[ROWS * COLS], y[ROWS * COLS];
+      int single = k / 4 % 2, rows = single ? 1 : ROWS, in_bias = !single && k % 2;
+      uint16_t x[ROWS * COLS], y[ROWS * COLS], z[ROWS * COLS];
       float weight[COLS], bias[COLS];
       t_fill(x, type, ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
       t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 2, 0);
       t_fill(bias, RMS_F32, COLS, T_NORMAL, t_seed(), 3, 0);
       memcpy(in_bias ? &bias[5] : &weight[5], &nan, sizeof nan);
-      rms_spec spec = {.cols = COLS, .eps = 1e-5};
+      t_fill(z, type, ROWS * COLS, T_NORMAL, t_seed(), 4, 0);
+      rms_spec spec = {.cols = COLS, .eps = 1e-5, .rounding = k / 8 % 2, .gate_place = k / 16};
       rms_forward_args args = {
           .outer = rows, .x = {x, (int32_t)type}, .y = {.data = y}, .weight = weight, .weight_dtype = RMS_F32};
       args.bias_dtype = RMS_F32;
       if (!single) args.bias = bias;
+      if (spec.gate_place) args.gate.data = z;
       T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
       T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
-      uint16_t infinity = type == RMS_BF16 ? 0x7f80 : 0x7c00;
+      t_context("isa=%s k=%d", isas.name[isa], k);
       for (int i = 0; i < rows * COLS; i++)
-        T_EQ_INT(i % COLS == 5, (y[i] & 0x7fff) > infinity);
+        T_EQ_INT(i % COLS == 5, is_nan16(y[i], type));
+    }
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+}
+
+/* The gradient of every element of a row depends on all of them: a NaN in the weight makes them all NaN, also beside an
+ * infinity, which makes r zero. And a NaN with a payload in an f32 residual, outside the statistic, stays one. */
+static void spoiled_gradients(void) {
+  enum { ROWS = 9, COLS = 40 };
+  static _Alignas(64) unsigned char workspace[1 << 16];
+  const uint32_t nan = 0x7fffffff;
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++)
+    for (int k = 0; k < 12; k++) {
+      uint16_t x[ROWS * COLS], dy[ROWS * COLS], z[ROWS * COLS], dx[ROWS * COLS], dz[ROWS * COLS];
+      float weight[COLS], whole[COLS], dweight[COLS], residual[COLS];
+      t_fill(x, RMS_BF16, ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
+      t_fill(dy, RMS_BF16, ROWS * COLS, T_NORMAL, t_seed(), 2, 0);
+      t_fill(z, RMS_BF16, ROWS * COLS, T_NORMAL, t_seed(), 3, 0);
+      t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 4, 0);
+      t_fill(residual, RMS_F32, COLS, T_NORMAL, t_seed(), 5, 0);
+      memcpy(whole, weight, sizeof whole);
+      memcpy(&weight[5], &nan, sizeof nan);
+      memcpy(&residual[20], &nan, sizeof nan);
+      if (k % 2) x[3 * COLS] = 0x7f80;
+      rms_spec spec = {.cols = COLS, .eps = 1e-5, .rounding = k / 2 % 2, .gate_place = k / 4};
+      rms_backward_args args = {.outer = ROWS,
+                                .dy = {dy, RMS_BF16},
+                                .x = {x, RMS_BF16},
+                                .weight = weight,
+                                .weight_dtype = RMS_F32,
+                                .dx = {dx, RMS_BF16},
+                                .dweight = dweight,
+                                .dweight_dtype = RMS_F32,
+                                .workspace = workspace,
+                                .workspace_bytes = sizeof workspace};
+      if (spec.gate_place) args.gate.data = z, args.dgate.data = dz;
+      T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+      T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+      t_context("isa=%s k=%d", isas.name[isa], k);
+      for (int i = 0; i < ROWS * COLS; i++)
+        T_EQ_INT(1, is_nan16(dx[i], RMS_BF16));
+
+      spec.partial = 16;
+      spec.gate_place = RMS_GATE_NONE;
+      rms_forward_args forward = {.outer = 1,
+                                  .x = {x, RMS_BF16},
+                                  .residual = {residual, RMS_F32},
+                                  .weight = whole,
+                                  .weight_dtype = RMS_F32,
+                                  .y = {.data = dz}};
+      T_EQ_STATUS(RMS_OK, rms_forward(&spec, &forward, NULL));
+      for (int i = 0; i < COLS; i++)
+        T_EQ_INT(i == 20, is_nan16(dz[i], RMS_BF16));
     }
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
@@ -338,6 +398,7 @@ int main(int argc, char **argv) {
                                  {"statistic_of_zero", statistic_of_zero},
                                  {"spoiled_row", spoiled_row},
                                  {"spoiled_weight", spoiled_weight},
+                                 {"spoiled_gradients", spoiled_gradients},
                                  {"sum_in_f32", sum_in_f32},
                                  {"sums_of_ones", sums_of_ones},
                                  {"products_below_the_range", products_below_the_range},

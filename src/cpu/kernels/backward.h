@@ -130,11 +130,13 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
   const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
   if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
   if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
-  if (!known && !spoilt) m->co = K(coefficients_of)(&job->lay, m->st, K(sums_any)(&m->s, m->st, layer));
+  if (!known && !spoilt) g = K(sums_any)(&m->s, m->st, layer);
+  if (g.ux != g.ux) g.ux = (REAL)NAN;
+  if (g.u != g.u) g.u = (REAL)NAN;
+  if (!spoilt) m->co = K(coefficients_of)(&job->lay, m->st, g);
   return true;
 }
 
-/* zero_r: the r of a segment of zeros. */
 INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer, bool common, bool gate) {
   if (common && T != REAL_TYPE && s->weight && !s->gain) return K(sums_raw)(s, st, layer);
   if (common && T != REAL_TYPE && s->before) return K(sums_before)(s, st);
@@ -143,6 +145,7 @@ INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer
   return K(sums_any)(s, st, layer);
 }
 
+/* zero_r: the r of a segment of zeros. */
 INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, bool gate,
                                 REAL zero_r) {
   bool layer = job->lay.kind == RMS_KIND_LAYER;
@@ -236,8 +239,7 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
   const bool gate = gains != NULL;
   K(measured) m;
   K(open_gradient)(job, sums, at, &m.s);
-  const REAL *gain = gate && gains->gain ? gains->gain + at->inner * gains->inner + at->group * gains->group : NULL;
-  m.s.gain = gain;
+  if (gate && gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
     m.s.ahead_x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE) - m.s.x.x;
@@ -245,14 +247,15 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
   }
   K(measure_gradient)(job, &m, i, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {
-    m.s.gain = NULL; /* the general way */
+    m.s.gain = NULL; /* there, a gain says that the job is common */
     K(backward_scaled)(job, &m.s, i);
-  } else if (gate && m.s.gate)
+  } else if (gate && m.s.gate) {
     K(write_gate_after)(&m.s, m.st, m.co);
-  else if (gate)
+  } else if (gate) {
     K(write_gate_before)(&m.s, m.st, m.co);
-  else
+  } else {
     K(write_any)(&m.s, m.st, m.co, lay->kind == RMS_KIND_LAYER);
+  }
 }
 
 KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *sums, int64_t first, int64_t last) {

@@ -13,8 +13,8 @@
  * A segment whose r or sums leave a safe range is done again with x and dy scaled by exact powers of two:
  * backward_scaled.h.
  *
- * `common` is the job of nearly every model: one rounding, no index list, nothing added, and dx alone
- * or with dweight (LayerNorm: and dbias). Its second sweep is that of backward_common.h. */
+ * `common` is the job of nearly every model: no index list, no gate, nothing added, and dx alone or with
+ * dweight (LayerNorm: and dbias). Its second sweep is that of backward_common.h. */
 
 typedef struct {
   K(source) x;
@@ -37,7 +37,7 @@ typedef struct {
   bool layer, scaled, common, before, gate, after, raw;
 } K(sweep);
 
-/* Whether no NaN has a payload: see V(store_clean). */
+/* Whether all NaNs are such as V(store_clean) takes. */
 INLINE bool K(is_lean)(K(sweep) w) {
   return w.common || w.gate;
 }

@@ -56,6 +56,7 @@ static bool K(forward_is_common)(const rms_forward_job *job) {
   const rms_layout *lay = &job->lay;
   if (job->stats_in || lay->k == 0) return false;
   if (lay->rounding == RMS_ROUND_BEFORE_WEIGHT && job->bias) return false;
+  if (lay->residual_is_f32 && lay->k < lay->width) return false; /* a NaN with a payload may stand outside the sum */
   if (lay->gate_place == RMS_GATE_NONE) return true;
   return lay->weight && !job->bias && !job->residual.data && lay->kind == RMS_KIND_RMS && !lay->indices;
 }

@@ -27,19 +27,21 @@ INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
 }
 
 /* What y is without a gate, times the gate's activation. */
-INLINE VEC K(gate_after)(const K(segment) * s, VEC m, int64_t j, int n) {
+INLINE VEC K(gate_after)(const K(segment) * s, VEC m, VEC act) {
   if (s->before && !s->weight_is_f32) m = V(round)(m, T);
-  return V(mul)(m, K(load_gate)(s->gate, j, n, s->sigmoid));
+  return V(mul)(m, act);
 }
 
 INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, int n, bool layer, bool scaled) {
-  VEC v = K(load_source)(&s->src, j, n, (K(reading)){.residual = s->src.residual != NULL});
+  const char *gate = s->gate ? s->gate : s->src.gate;
+  VEC v = K(load_source)(&s->src, j, n, (K(reading)){.residual = s->src.residual != NULL}), act = v;
+  if (gate) act = K(load_gate)(gate, j, n, s->sigmoid); /* before the first store, which may go there */
   if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
-  if (s->src.gate) v = V(mul)(v, K(load_gate)(s->src.gate, j, n, s->sigmoid));
+  if (s->src.gate) v = V(mul)(v, act);
   if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
   VEC y = K(affine)(s, V(mul)(v, r), j, n);
-  K(put)(s->y, j, n, s->gate ? K(gate_after)(s, y, j, n) : y, false, s->stream_y);
+  K(put)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, false, s->stream_y);
 }
 
 INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {

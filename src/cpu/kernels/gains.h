@@ -45,7 +45,8 @@ static void K(lay_out_gain)(REAL *to, const char *from, int64_t pieces, int64_t 
     }
 }
 
-/* Finds or lays out the gain and the bias; false: they are neither that nor in T, whose NaNs have no payload. */
+/* Finds or lays out the gain and the bias; false: they are neither that nor in T, whose NaNs
+ * V(store_clean) takes. */
 static bool K(prepare_gains)(const rms_layout *lay, const char *bias, int64_t segments, K(gains) * gains,
                              REAL room[2][K(GAIN_BYTES) / sizeof(REAL)]) {
   const REAL offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;

@@ -175,6 +175,7 @@ NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .as.residual = true});
 }
 
+/* Which activation it is stands in a copy as a constant, so that no loop asks. */
 NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
   if (s->sigmoid) {
     K(source) sigmoid = *s;
@@ -469,7 +470,8 @@ static rms_stat K(export_moment)(const rms_layout *lay, K(moment) m) {
 
 /* forced: scale even where the forward would not need it. */
 NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, K(source) * s, bool forced) {
-  K(moment) m = {(REAL)in->m2, (REAL)in->mean, 0, 0};
+  /* a NaN without the caller's payload: see V(store_clean) */
+  K(moment) m = {in->m2 == in->m2 ? (REAL)in->m2 : (REAL)NAN, in->mean == in->mean ? (REAL)in->mean : (REAL)NAN, 0, 0};
   if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
     m = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
     m.sum = (REAL)rms_ldexp(in->m2, 2 * (m.e + m.more));

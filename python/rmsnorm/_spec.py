@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""The arithmetic of a norm as a trial finds it, and what the trials of norms with and without a gate share."""
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ._options import ACTIVATIONS, BEFORE_WEIGHT, GATE_PLACES, LAYER, TORCH_SUMS
+
+_EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
+TOLERANCE = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The arithmetic of a norm."""
+
+    kind: str  # "rms" or "layer"
+    rounding: str  # "after_weight" or "before_weight"
+    weight_offset: float
+    eps_name: str  # the attribute that holds eps
+    sums: str  # whose order the squares are added in: "torch" or "rmsnorm"
+    gate_place: str | None = None  # "after", "before"; None: there is no gate
+    activation: str = "silu"  # of the gate
+    groups: int = 1
+
+    @property
+    def mode(self) -> int:
+        flags = {LAYER: self.kind == "layer", BEFORE_WEIGHT: self.rounding == "before_weight", TORCH_SUMS: self.sums == "torch"}
+        gate = 0 if self.gate_place is None else GATE_PLACES[self.gate_place] | ACTIVATIONS[self.activation]
+        return sum(flag for flag, on in flags.items() if on) | gate
+
+    def __str__(self) -> str:
+        offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
+        groups = f" of {self.groups} groups" if self.groups > 1 else ""
+        gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
+        return f"{self.kind} norm{groups}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """spec is None if nothing gives the norm's bits, and reason says why. Of `compared` elements of bfloat16 `differing` had
+    other bits. dtypes: the types of data that were tried. With a gate, forms are the shapes that are served (see _gated_trial),
+    and mixed says whether rows of float32 are, beside a gate and a weight of 16 bits."""
+
+    spec: Spec | None
+    reason: str = ""
+    differing: int = 0
+    compared: int = 0
+    dtypes: tuple[torch.dtype, ...] = ()
+    forms: frozenset[tuple[int, bool]] = frozenset()
+    mixed: bool = False
+
+
+def eps_of(module, eps_name, x):
+    eps = getattr(module, eps_name)
+    if eps is None:  # torch.nn.RMSNorm
+        return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+    return eps
+
+
+def eps_name_of(module) -> str | None:
+    for name in _EPS_NAMES:
+        value = getattr(module, name, "absent")
+        if isinstance(value, float) or (value is None and isinstance(module, torch.nn.RMSNorm)):
+            return name
+    return None
+
+
+def device_of(module) -> torch.device:
+    weight = getattr(module, "weight", None)
+    return torch.device("cpu") if weight is None else weight.device
+
+
+def random_rows(shape, dtype, device, generator):
+    return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
+
+
+def compare(got, expected, steps) -> tuple[int, bool]:
+    """How many elements have other bits, and whether all are within so many steps, at the row's largest element, of what is right."""
+    step = torch.finfo(got.dtype).eps * expected.abs().amax(-1, keepdim=True).double()
+    near = bool(((got.double() - expected.double()).abs() <= steps * step).all())
+    return int((got != expected).sum()), near
