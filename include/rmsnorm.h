@@ -60,7 +60,7 @@ extern "C" {
   X(RMS_E_EPS, 5, "eps is negative, infinite or not a number")                                                          \
   X(RMS_E_PARTIAL, 6, "partial is outside 1..cols/groups, or the index list is not strictly ascending within it")       \
   X(RMS_E_GROUPS, 7, "groups is negative or does not divide cols")                                                      \
-  X(RMS_E_MODE, 8, "unknown rounding order, eps placement or flag, or a weight offset that is not finite")              \
+  X(RMS_E_MODE, 8, "unknown rounding order, eps or gate place, activation or flag, or a weight offset not finite")       \
   X(RMS_E_STRIDE, 9, "a stride is negative or makes rows overlap")                                                      \
   X(RMS_E_SIZE, 10, "the sizes and strides overflow 64-bit byte offsets")                                               \
   X(RMS_E_ALIAS, 11, "an output overlaps another argument in a way that is not allowed")                                \

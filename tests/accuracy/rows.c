@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Many rows and long rows, where sums in the data type or in one f32 chain fail. */
+ * Many rows and long rows, where sums in the data type or in one f32 chain fail; rows that take the quick ways. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +67,37 @@ static void long_rows(void) {
   check_everywhere("layer:fwd:f32:1x300007:data=hugemean:out=y+stats");
   check_everywhere("layer:bwd:bf16:1x300007:bias");
   check_everywhere("prms:bwd:f16:1x300007:p=0.0625:recompute");
+  check_everywhere("rms:fwd:f32:1x40000:gate=before:out=y+stats");
+  check_everywhere("rms:bwd:bf16:1x40000:gate=after:round=before");
+  check_everywhere("rms:bwd:f32:1x40000:gate=before:recompute");
+}
+
+/* Enough rows that the loops of common jobs take them: gains that are laid out, of the data's type and of f32, and
+ * gains that are read as they are, because the rows are too wide for that. */
+static void common_rows(void) {
+  static const char *const types[] = {"f32", "bf16", "f16"};
+  static const char *const shapes[] = {"9x100", "9x4200", "3x100", "1x257"};
+  static const char *const options[] = {"", ":w=f32", ":off=1"};
+  static const char *const forms[] = {"rms:fwd:%s:%s%s",
+                                      "rms:fwd:%s:%s%s:round=before",
+                                      "rms:fwd:%s:%s%s:round=before:res",
+                                      "rms:fwd:%s:%s%s:gate=after",
+                                      "rms:fwd:%s:%s%s:gate=after:round=before",
+                                      "rms:fwd:%s:%s%s:gate=before:act=sigmoid:round=before",
+                                      "layer:fwd:%s:%s%s:bias",
+                                      "rms:bwd:%s:%s%s",
+                                      "rms:bwd:%s:%s%s:round=before",
+                                      "rms:bwd:%s:%s%s:round=before:out=dx",
+                                      "rms:bwd:%s:%s%s:gate=after:round=before",
+                                      "rms:bwd:%s:%s%s:gate=after:act=sigmoid",
+                                      "rms:bwd:%s:%s%s:gate=before",
+                                      "layer:bwd:%s:%s%s:bias"};
+  for (size_t i = 0; i < T_COUNT(forms); i++)
+    for (size_t k = 0; k < T_COUNT(types) * T_COUNT(shapes) * T_COUNT(options); k++) {
+      char text[128];
+      snprintf(text, sizeof text, forms[i], types[k % 3], shapes[k / 3 % 4], options[k / 12]);
+      check_everywhere(text);
+    }
 }
 
 /* Equal numbers, whose f32 sums lose digits in one direction: the error of r must not grow with the width. */
@@ -92,9 +123,17 @@ static void equal_numbers(void) {
 
 /* Rows of zeros, with a NaN, and rows that need a scale, beside others. */
 static void rows_of_all_kinds(void) {
-  static const char *const problems[] = {
-      "rms:fwd:f32:9x300:out=y+stats", "layer:fwd:bf16:9x300:bias",   "rms:fwd:f16:9x77:res",      "rms:bwd:f32:9x300",
-      "layer:bwd:f16:9x300:bias",      "rms:bwd:bf16:9x64:recompute", "prms:bwd:f32:8x128:p=0.25", "rms:bwd:f64:9x64"};
+  static const char *const problems[] = {"rms:fwd:f32:9x300:out=y+stats",
+                                         "layer:fwd:bf16:9x300:bias",
+                                         "rms:fwd:f16:9x77:res",
+                                         "rms:bwd:f32:9x300",
+                                         "layer:bwd:f16:9x300:bias",
+                                         "rms:bwd:bf16:9x64:recompute",
+                                         "prms:bwd:f32:8x128:p=0.25",
+                                         "rms:bwd:f64:9x64",
+                                         "rms:fwd:bf16:9x300:gate=after",
+                                         "rms:bwd:bf16:9x300:gate=after",
+                                         "rms:bwd:bf16:9x5000:round=before"};
   static const char *const data[] = {"data=zerorows", "data=nanrows", "data=mixed"};
   for (size_t i = 0; i < T_COUNT(problems); i++)
     for (size_t j = 0; j < T_COUNT(data); j++) {
@@ -104,13 +143,14 @@ static void rows_of_all_kinds(void) {
     }
   check_everywhere("rms:bwd:f32:9x300:dydata=zerorows");
   check_everywhere("layer:bwd:bf16:9x300:dydata=nanrows");
+  check_everywhere("rms:fwd:f32:9x300:gate=before:data=zerorows:out=y+stats");
+  check_everywhere("rms:bwd:f32:9x300:gate=before:data=nanrows");
+  check_everywhere("rms:bwd:bf16:9x300:gate=before:dydata=zerorows:data=zerorows:recompute");
 }
 
-static const t_case cases[] = {{"sums_of_ones", sums_of_ones},
-                               {"many_rows", many_rows},
-                               {"long_rows", long_rows},
-                               {"equal_numbers", equal_numbers},
-                               {"rows_of_all_kinds", rows_of_all_kinds}};
+static const t_case cases[] = {{"sums_of_ones", sums_of_ones},   {"many_rows", many_rows},
+                               {"long_rows", long_rows},         {"common_rows", common_rows},
+                               {"equal_numbers", equal_numbers}, {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));
