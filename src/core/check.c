@@ -100,7 +100,6 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   if (exceeds(spec->weight_offset, limit)) return RMS_E_MODE;
   if (spec->gate_place < RMS_GATE_NONE || spec->gate_place > RMS_GATE_BEFORE) return RMS_E_MODE;
   if (spec->activation != RMS_ACT_SILU && spec->activation != RMS_ACT_SIGMOID) return RMS_E_MODE;
-  if (spec->gate_place != RMS_GATE_NONE && (flags & RMS_CHECK_DEVICE)) return RMS_E_UNSUPPORTED;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
 
   lay->groups = groups;

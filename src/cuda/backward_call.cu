@@ -40,8 +40,10 @@ static bool is_aligned(const rms_backward_job &job, int64_t outer) {
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
   return aligned_rows(lay, outer, job.dy, size) && aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
          aligned_rows(lay, outer, job.dresidual, residual_size) && aligned_rows(lay, outer, job.dx, size) &&
-         aligned_rows(lay, outer, job.dresidual_out, residual_size) &&
-         aligned_parameter(lay, lay.weight, lay.weight_is_f32 ? 4 : size);
+         aligned_rows(lay, outer, job.dresidual_out, residual_size) && aligned_rows(lay, outer, job.gate, size) &&
+         aligned_rows(lay, outer, job.dgate, size) &&
+         aligned_parameter(lay, lay.weight, lay.weight_is_f32 ? 4 : size) &&
+         aligned_parameter(lay, job.bias, lay.weight_is_f32 ? 4 : size);
 }
 
 /* The tensors of the kernels of aligned rows, as at most two distances between rows; false: they are not for them. */
@@ -98,8 +100,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || job.gate.data || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 ||
+      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
@@ -141,7 +143,8 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   g.whole = !lay.indices && lay.k == lay.width;
   g.round_product = lay.rounding == RMS_ROUND_BEFORE_WEIGHT && !lay.weight_is_f32;
   g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
-  c->general = plan_general(device, vectors, vectors * (job.x_is_f32 ? 16 + 64 / size : 32),
+  const int64_t vector_bytes = 16 + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
+  c->general = plan_general(device, vectors, vectors * vector_bytes,
                             c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
   c->sums = plan_general_sums(device, c->general, lay, outer);
   g.slices = c->sums.slices;
@@ -205,7 +208,10 @@ static bool too_many_blocks(const Choice &c) {
 static cudaError_t launch_rows(const Device &device, const GeneralPlan &plan, const GeneralBackward &g,
                                cudaStream_t stream) {
   return by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
-    return launch_general_rows<decltype(type)>(g, {g.slices * g.shares, plan.threads, plan.shared}, device, stream);
+    using T = decltype(type);
+    const Grid grid = {g.slices * g.shares, plan.threads, plan.shared};
+    return g.job.gate.data ? launch_general_rows<T, true>(g, grid, device, stream)
+                           : launch_general_rows<T, false>(g, grid, device, stream);
   });
 }
 
@@ -245,8 +251,10 @@ static cudaError_t run_general(const Device &device, const Choice &c, const Work
     if (error != cudaSuccess) return error;
     g.shares = c.sums.shares;
     error = by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
-      return launch_general_columns<decltype(type)>(g, {c.sums.tiles * g.shares * g.slices, COLUMN_THREADS, 0}, device,
-                                                    stream);
+      using T = decltype(type);
+      const Grid grid = {c.sums.tiles * g.shares * g.slices, COLUMN_THREADS, 0};
+      return g.job.gate.data ? launch_general_columns<T, true>(g, grid, device, stream)
+                             : launch_general_columns<T, false>(g, grid, device, stream);
     });
     if (error != cudaSuccess) return error;
   }
@@ -323,7 +331,8 @@ rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int
   if (status) return status;
   if (sums_out) job.add_to_dx = false;
   const Wanted wanted = wanted_of(args, job);
-  const bool columns = wanted.dweight || wanted.dbias, rows = job.dx.data || job.dresidual_out.data || sums_out;
+  const bool columns = wanted.dweight || wanted.dbias,
+             rows = job.dx.data || job.dresidual_out.data || job.dgate.data || sums_out;
   if ((segments == 0 && !columns) || (!columns && !rows)) return RMS_OK;
   const bool workspace_needed = columns && segments > 0;
   if (workspace_needed && (!args->workspace || (uintptr_t)args->workspace % 64 != 0)) return RMS_E_WORKSPACE;

@@ -30,23 +30,31 @@ __device__ __forceinline__ int64_t segment_of(const rms_layout &lay, const Place
 
 /* ---- a segment ---- */
 
-/* A segment in shared memory or in memory: what the range guard asks for. */
-template <class T, bool ALIGNED> struct BackwardSegment {
+/* Sixteen bytes of a vector that are kept: of dy, x and the gate. */
+template <class T, bool GATED> __device__ __forceinline__ int backward_pieces(const GeneralBackward &g) {
+  return 1 + (sizeof(T) == 2 && g.job.x_is_f32 ? vector_of<T> * 4 / 16 : 1) + (GATED ? 1 : 0);
+}
+
+/* A segment in shared memory or in memory: what the range guard asks for. With a gate after the norm dm = dy*act(z)
+ * stands for dy, and with one before it x*act(z) for x. */
+template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
   using R = real_of<T>;
   static constexpr int V = vector_of<T>;
   static constexpr bool has_f32 = sizeof(T) == 2;
   const GeneralBackward &g;
   const Team &team;
-  KeptRow<T, V, ALIGNED> dy, x_row;
+  KeptRow<T, V, ALIGNED> dy, x_row, gate;
   const char *weight;
   int64_t vectors;
 
   /* cells: those of this team, or NULL. */
   __device__ __forceinline__ BackwardSegment(const GeneralBackward &of, const Team &by, const Place &at, uint4 *cells)
       : g(of), team(by), dy{{segment_at(of.job.dy, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, cells},
-        x_row{{segment_at(of.job.x, of.job.lay, at, of.job.x_is_f32 ? 4 : (int)sizeof(T)), of.job.lay.width}, nullptr} {
+        x_row{{segment_at(of.job.x, of.job.lay, at, of.job.x_is_f32 ? 4 : (int)sizeof(T)), of.job.lay.width}, nullptr},
+        gate{{GATED ? segment_at(of.job.gate, of.job.lay, at, (int)sizeof(T)) : nullptr, of.job.lay.width}, nullptr} {
     vectors = (lay().width + V - 1) / V;
     if (cells) x_row.cells = cells + vectors;
+    if (cells && GATED) gate.cells = cells + vectors * backward_pieces<T, false>(g);
     weight = parameter_at(lay().weight, lay(), at, lay().weight_is_f32 ? 4 : (int)sizeof(T));
   }
   __device__ __forceinline__ const rms_layout &lay() const { return g.job.lay; }
@@ -54,8 +62,12 @@ template <class T, bool ALIGNED> struct BackwardSegment {
   __device__ __forceinline__ KeptRow<float, V, ALIGNED> f32_row() const {
     return {{x_row.row.row, lay().width}, x_row.cells};
   }
+  __device__ __forceinline__ bool gated_after() const { return GATED && lay().gate_place == RMS_GATE_AFTER; }
+  __device__ __forceinline__ bool gated_before() const { return GATED && lay().gate_place == RMS_GATE_BEFORE; }
+  __device__ __forceinline__ bool is_sigmoid() const { return lay().activation == RMS_ACT_SIGMOID; }
   __device__ __forceinline__ void bring() const {
     dy.bring(team, vectors);
+    if constexpr (GATED) gate.bring(team, vectors);
     if constexpr (has_f32) {
       if (x_is_f32()) {
         f32_row().bring(team, vectors);
@@ -66,7 +78,39 @@ template <class T, bool ALIGNED> struct BackwardSegment {
   }
   __device__ __forceinline__ unsigned mask(int64_t v) const { return statistic_mask<V>(lay(), g.whole, v); }
   __device__ __forceinline__ bool counts_all() const { return g.whole; }
+  __device__ __forceinline__ void load_gate(int64_t v, R (&z)[V]) const {
+    Packed<T, V> in;
+    gate.load(v, in);
+    unpack(in, z);
+  }
+  /* dm from dy, and what was normalised from x. */
+  __device__ __forceinline__ void open_dy(R (&f)[V], const R (&act)[V]) const {
+    multiply(f, act);
+    if (g.round_product) round_to<T>(f);
+  }
+  __device__ __forceinline__ void open_x(R (&f)[V], const R (&act)[V]) const { multiply(f, act); }
   __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
+    load_given_x(v, f);
+    if constexpr (GATED) {
+      if (!gated_before()) return;
+      R act[V];
+      load_gate(v, act);
+      activate(act, is_sigmoid());
+      open_x(f, act);
+    }
+  }
+  __device__ __forceinline__ void load_dy(int64_t v, R (&f)[V]) const {
+    load_given_dy(v, f);
+    if constexpr (GATED) {
+      if (!gated_after()) return;
+      R act[V];
+      load_gate(v, act);
+      activate(act, is_sigmoid());
+      open_dy(f, act);
+    }
+  }
+  /* As they are in memory. */
+  __device__ __forceinline__ void load_given_x(int64_t v, R (&f)[V]) const {
     if constexpr (has_f32) {
       if (x_is_f32()) {
         Packed<float, V> wide;
@@ -79,7 +123,7 @@ template <class T, bool ALIGNED> struct BackwardSegment {
     x_row.load(v, in);
     unpack(in, f);
   }
-  __device__ __forceinline__ void load_dy(int64_t v, R (&f)[V]) const {
+  __device__ __forceinline__ void load_given_dy(int64_t v, R (&f)[V]) const {
     Packed<T, V> in;
     dy.load(v, in);
     unpack(in, f);
@@ -101,26 +145,31 @@ template <class T, bool ALIGNED> struct BackwardSegment {
 
 /* ---- dx ---- */
 
-/* Vector v of dx, from dy and h, and what is added to it. */
-template <class T, bool ALIGNED, int V, class R>
-__device__ __forceinline__ void make_dx(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &segment,
-                                        const Place &at, int64_t v, const RowFactors<R> &f, const R (&dy)[V],
-                                        const R (&h)[V], R (&out)[V]) {
-  const rms_layout &lay = g.job.lay;
-  const Norm<R> norm = norm_of<R>(lay, g.eps_limit);
-  R more[V];
-  segment.load_g(v, more);
+/* Vector v of dx, from dy (dm) and h, but for what is added to it. */
+template <class T, bool ALIGNED, bool GATED, int V, class R>
+__device__ __forceinline__ void make_dx(const GeneralBackward &g, const BackwardSegment<T, ALIGNED, GATED> &segment,
+                                        int64_t v, const RowFactors<R> &f, const R (&dy)[V], const R (&h)[V],
+                                        R (&out)[V]) {
+  const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
+  R gain[V];
+  segment.load_g(v, gain);
 #pragma unroll
   for (int i = 0; i < V; i++)
     out[i] = dy[i];
   if (f.up == 0 && f.down == 0) {
-    gradient_u<false, T>(norm, out, more, 0);
+    gradient_u<false, T>(norm, out, gain, 0);
     gradient_dx<false>(f, out, h, segment.mask(v));
   } else {
-    gradient_u<true, T>(norm, out, more, f.up);
+    gradient_u<true, T>(norm, out, gain, f.up);
     gradient_dx<true>(f, out, h, segment.mask(v));
   }
+}
+
+template <class T, bool ALIGNED, int V, class R>
+__device__ __forceinline__ void add_to_dx(const GeneralBackward &g, const Place &at, int64_t v, R (&out)[V]) {
+  const rms_layout &lay = g.job.lay;
   auto add = [&](const Rows &rows, bool is_f32) {
+    R more[V];
     load_elements<T, ALIGNED>(more, segment_at(rows, lay, at, is_f32 ? 4 : (int)sizeof(T)), lay.width, v, is_f32);
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -130,14 +179,74 @@ __device__ __forceinline__ void make_dx(const GeneralBackward &g, const Backward
   if (g.job.add_to_dx) add(g.job.dx, false);
 }
 
-/* To memory. */
-template <class T, bool ALIGNED, int V, class R>
-__device__ __forceinline__ void write_dx(const GeneralBackward &g, const Place &at, int64_t v, const R (&out)[V]) {
+/* What the forward multiplied by the activation of a gate after the norm: from h. */
+template <class T, bool ALIGNED, bool GATED, int V, class R>
+__device__ __forceinline__ void make_ungated(const GeneralBackward &g,
+                                             const BackwardSegment<T, ALIGNED, GATED> &segment, const Place &at,
+                                             int64_t v, R (&h)[V]) {
+  const rms_layout &lay = g.job.lay;
+  const Affine form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
+                       lay.weight_is_f32};
+  R gain[V], b[V];
+  segment.load_g(v, gain);
+  if (g.job.bias)
+    load_parameters<T, ALIGNED>(b, parameter_at(g.job.bias, lay, at, lay.weight_is_f32 ? 4 : (int)sizeof(T)), lay, v);
+  affine<T>(h, gain, b, form);
+  round_before_gate<T>(h, form);
+}
+
+/* The results of vector v of a row. dy and x, as they are in memory, become dm and h. */
+template <class T, bool ALIGNED, bool GATED, int V, class R>
+__device__ __forceinline__ void make_vector(const GeneralBackward &g, const BackwardSegment<T, ALIGNED, GATED> &segment,
+                                            const Place &at, int64_t v, const RowFactors<R> &f, R (&dy)[V], R (&x)[V],
+                                            R (&dx)[V], R (&dgate)[V]) {
+  const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data;
+  if constexpr (GATED) {
+    const bool before = segment.gated_before();
+    R act[V], factor[V]; /* factor: of the slope in dgate */
+    segment.load_gate(v, act);
+    activate(act, dgate, segment.is_sigmoid());
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      factor[i] = before ? x[i] : dy[i];
+    if (before)
+      segment.open_x(x, act);
+    else
+      segment.open_dy(dy, act);
+    gradient_h(x, f.scale, f.mean, f.r);
+    if (wants_dx || before) make_dx<T>(g, segment, v, f, dy, x, dx);
+    if (before) {
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        dgate[i] *= dx[i] * factor[i];
+      multiply(dx, act);
+    } else if (g.job.dgate.data) {
+      R m[V];
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        m[i] = x[i];
+      make_ungated<T>(g, segment, at, v, m);
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        dgate[i] *= factor[i] * m[i];
+    }
+  } else {
+    gradient_h(x, f.scale, f.mean, f.r);
+    if (wants_dx) make_dx<T>(g, segment, v, f, dy, x, dx);
+  }
+  if (wants_dx) add_to_dx<T, ALIGNED>(g, at, v, dx);
+}
+
+/* To memory, after all of the vector was read: each may lie where one of the tensors does that are read. */
+template <class T, bool ALIGNED, bool GATED, int V, class R>
+__device__ __forceinline__ void write_vector(const GeneralBackward &g, const Place &at, int64_t v, const R (&out)[V],
+                                             const R (&dgate)[V]) {
   const rms_layout &lay = g.job.lay;
   const int n = count_at<V>(lay, v), size = (int)sizeof(T), residual_size = lay.residual_is_f32 ? 4 : size;
   if (g.job.dresidual_out.data)
     store_elements<T, ALIGNED>(segment_at(g.job.dresidual_out, lay, at, residual_size), v, out, n, lay.residual_is_f32);
   if (g.job.dx.data) store_elements<T, ALIGNED>(segment_at(g.job.dx, lay, at, size), v, out, n, false);
+  if (GATED && g.job.dgate.data) store_elements<T, ALIGNED>(segment_at(g.job.dgate, lay, at, size), v, dgate, n, false);
 }
 
 /* ---- the split form ---- */
@@ -171,12 +280,12 @@ template <class R> struct ScaledSums {
   GradientSums<R> sums;
   int up;
 };
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool GATED>
 __device__ __noinline__ ScaledSums<real_of<T>> scaled_segment(const GeneralBackward &g, const Place &at, int64_t index,
                                                               uint4 *cells, double *slots) {
   using R = real_of<T>;
   const Team team(g.team, slots);
-  const BackwardSegment<T, ALIGNED> segment(g, team, at, cells);
+  const BackwardSegment<T, ALIGNED, GATED> segment(g, team, at, cells);
   const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
   ScaledSums<R> s;
   s.st = g.job.stats_in ? import_statistic(norm, g.job.stats_in[index]) : row_statistic<true>(norm, segment);
@@ -188,9 +297,10 @@ __device__ __noinline__ ScaledSums<real_of<T>> scaled_segment(const GeneralBackw
 
 /* The factors of a segment. In the second half of a split backward (sums_in) the sums of all shards have to be in range
  * as well as those of this one. */
-template <class T, bool ALIGNED>
-__device__ __forceinline__ RowFactors<real_of<T>>
-segment_factors(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &segment, const Place &at, bool writes) {
+template <class T, bool ALIGNED, bool GATED>
+__device__ __forceinline__ RowFactors<real_of<T>> segment_factors(const GeneralBackward &g,
+                                                                  const BackwardSegment<T, ALIGNED, GATED> &segment,
+                                                                  const Place &at, bool writes) {
   using R = real_of<T>;
   const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
   const int64_t index = segment_of(g.job.lay, at);
@@ -215,7 +325,7 @@ segment_factors(const GeneralBackward &g, const BackwardSegment<T, ALIGNED> &seg
   }
   int up = 0;
   if (segment.team.any(!in_range)) {
-    const ScaledSums<R> scaled = scaled_segment<T, ALIGNED>(g, at, index, segment.dy.cells, segment.team.slots);
+    const ScaledSums<R> scaled = scaled_segment<T, ALIGNED, GATED>(g, at, index, segment.dy.cells, segment.team.slots);
     if (!in_range) st = scaled.st, sums = scaled.sums, up = scaled.up;
   }
   if (g.job.sums_out && writes) g.job.sums_out[index] = export_sums(norm, st, up, sums);
@@ -297,9 +407,9 @@ __device__ __forceinline__ void write_partial(const GeneralBackward &g, const Te
 
 /* ---- rows ---- */
 
-/* One row of a team: its sums, and then dx and its part of the column sums, or the factors for the second step, or the
- * public sums. */
-template <class T, bool ALIGNED>
+/* One row of a team: its sums, and then dx, dgate and its part of the column sums, or the factors for the second step,
+ * or the public sums. */
+template <class T, bool ALIGNED, bool GATED>
 __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &team, uint4 *cells, int64_t slice,
                                        int64_t row, bool active, const TeamColumns<vector_of<T>> &columns) {
   using R = real_of<T>;
@@ -307,7 +417,7 @@ __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &tea
   const rms_layout &lay = g.job.lay;
   const bool writes = active && team.leads();
   const Place at = place_in_slice(lay, slice, g.first + row);
-  const BackwardSegment<T, ALIGNED> segment(g, team, at, cells);
+  const BackwardSegment<T, ALIGNED, GATED> segment(g, team, at, cells);
   segment.bring();
   wait_for_kept();
   const RowFactors<R> f = segment_factors(g, segment, at, writes);
@@ -316,38 +426,43 @@ __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &tea
     if (writes) g.scalars[slice * g.count + row] = {f.scale, f.mean, f.r, f.c1, f.c2, f.up, f.down};
     return;
   }
-  const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data;
-  /* by way of shared memory, where dy was */
-  const bool through = !ALIGNED && cells && !(g.job.dresidual_out.data && lay.residual_is_f32);
+  const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data, wants_dgate = GATED && g.job.dgate.data;
+  /* by way of shared memory, where dy and the gate were */
+  const bool through =
+      !ALIGNED && cells && (wants_dx || wants_dgate) && !(g.job.dresidual_out.data && lay.residual_is_f32);
+  auto keep = [&](const KeptRow<T, V, ALIGNED> &to, int64_t v, const R(&out)[V]) {
+    Packed<T, V> packed;
+    pack(packed, out);
+    to.keep(v, packed);
+  };
   if (active)
     team.each(segment.vectors, [&](int64_t v) {
-      R dy[V], h[V], out[V];
-      segment.load_dy(v, dy);
-      segment.load_x(v, h);
-      gradient_h(h, f.scale, f.mean, f.r);
-      if (wants_dx) {
-        make_dx<T, ALIGNED>(g, segment, at, v, f, dy, h, out);
-        if (through) {
-          Packed<T, V> packed;
-          pack(packed, out);
-          segment.dy.keep(v, packed);
-        } else {
-          write_dx<T, ALIGNED>(g, at, v, out);
-        }
+      R dy[V], x[V], dx[V], dgate[V];
+      segment.load_given_dy(v, dy);
+      segment.load_given_x(v, x);
+      make_vector<T>(g, segment, at, v, f, dy, x, dx, dgate);
+      if (through) {
+        if (wants_dx) keep(segment.dy, v, dx);
+        if (wants_dgate) keep(segment.gate, v, dgate);
+      } else {
+        write_vector<T, ALIGNED, GATED>(g, at, v, dx, dgate);
       }
-      if (columns.sums) columns.template add<T>(g, v, dy, h);
+      if (columns.sums) columns.template add<T>(g, v, dy, x);
     });
-  if (!through || !wants_dx) return;
+  if (!through) return;
   team.sync();
-  const int bytes = (int)(lay.width * (int64_t)sizeof(T));
-  if (active && g.job.dresidual_out.data)
-    copy_out(team, cells, segment_at(g.job.dresidual_out, lay, at, (int)sizeof(T)), bytes);
-  if (active && g.job.dx.data) copy_out(team, cells, segment_at(g.job.dx, lay, at, (int)sizeof(T)), bytes);
+  auto write = [&](const Rows &to, const uint4 *from) {
+    if (active && to.data)
+      copy_out(team, from, segment_at(to, lay, at, (int)sizeof(T)), (int)(lay.width * (int64_t)sizeof(T)));
+  };
+  write(g.job.dresidual_out, cells);
+  write(g.job.dx, cells);
+  if constexpr (GATED) write(g.job.dgate, segment.gate.cells);
   team.sync();
 }
 
 /* Blocks come slice by slice; the teams of a block have every `shares * teams`-th row. */
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool GATED>
 __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 2 : 1)
     backward_general_rows_kernel(const __grid_constant__ GeneralBackward g) {
   constexpr int V = vector_of<T>;
@@ -356,7 +471,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 2 : 1)
   const Team team(g.team, slots);
   const int64_t slice = blockIdx.x / g.shares, share = blockIdx.x - slice * g.shares;
   const int64_t vectors = (g.job.lay.width + V - 1) / V;
-  const int pieces = 1 + (sizeof(T) == 2 && g.job.x_is_f32 ? V * 4 / 16 : 1);
+  const int pieces = backward_pieces<T, GATED>(g);
   uint4 *cells = g.kept ? general_cells + team.which * vectors * pieces : nullptr;
   TeamColumns<V> columns = {nullptr, (int)vectors, (g.want_dweight ? 1 : 0) + (g.want_dbias ? 1 : 0)};
   if (g.columns_kept) {
@@ -369,7 +484,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 2 : 1)
 #pragma unroll 1
   for (int64_t first = share * team.teams; first < g.count; first += g.shares * team.teams) {
     const int64_t row = first + team.which;
-    do_row<T, ALIGNED>(g, team, cells, slice, row < g.count ? row : first, row < g.count, columns);
+    do_row<T, ALIGNED, GATED>(g, team, cells, slice, row < g.count ? row : first, row < g.count, columns);
   }
   if (!g.columns_kept) return;
   columns.sums -= team.which * columns.size();
@@ -377,7 +492,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 2 : 1)
 }
 
 /* The second step: a thread has one vector of columns and walks rows of a slice, two at once. */
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool GATED>
 __global__ void __launch_bounds__(COLUMN_THREADS, 4)
     backward_general_columns_kernel(const __grid_constant__ GeneralBackward g) {
   using R = real_of<T>;
@@ -391,29 +506,26 @@ __global__ void __launch_bounds__(COLUMN_THREADS, 4)
   double dweight[V] = {}, dbias[V] = {};
 #pragma unroll 1
   for (int64_t i = share; i < g.count; i += AT_ONCE * g.shares) {
-    R dy[AT_ONCE][V], h[AT_ONCE][V];
+    R dy[AT_ONCE][V], x[AT_ONCE][V];
 #pragma unroll
     for (int a = 0; a < AT_ONCE; a++) {
       const int64_t row = i + a * g.shares < g.count ? i + a * g.shares : i;
-      const BackwardSegment<T, ALIGNED> segment(g, alone, place_in_slice(lay, slice, g.first + row), nullptr);
-      segment.load_dy(v, dy[a]);
-      segment.load_x(v, h[a]);
+      const BackwardSegment<T, ALIGNED, GATED> segment(g, alone, place_in_slice(lay, slice, g.first + row), nullptr);
+      segment.load_given_dy(v, dy[a]);
+      segment.load_given_x(v, x[a]);
     }
 #pragma unroll
     for (int a = 0; a < AT_ONCE; a++) {
       const int64_t row = i + a * g.shares;
       if (row >= g.count) break;
       const Place at = place_in_slice(lay, slice, g.first + row);
-      const BackwardSegment<T, ALIGNED> segment(g, alone, at, nullptr);
+      const BackwardSegment<T, ALIGNED, GATED> segment(g, alone, at, nullptr);
       const RowScalars s = g.scalars[slice * g.count + row];
       const RowFactors<R> f = {(R)s.scale, (R)s.mean, (R)s.r, s.up, (R)s.c1, (R)s.c2, s.down};
-      gradient_h(h[a], f.scale, f.mean, f.r);
-      if (g.job.dx.data || g.job.dresidual_out.data) {
-        R out[V];
-        make_dx<T, ALIGNED>(g, segment, at, v, f, dy[a], h[a], out);
-        write_dx<T, ALIGNED>(g, at, v, out);
-      }
-      if (g.want_dweight) dweight_terms<T>(g, dy[a], h[a], dweight);
+      R dx[V], dgate[V];
+      make_vector<T>(g, segment, at, v, f, dy[a], x[a], dx, dgate);
+      write_vector<T, ALIGNED, GATED>(g, at, v, dx, dgate);
+      if (g.want_dweight) dweight_terms<T>(g, dy[a], x[a], dweight);
 #pragma unroll
       for (int c = 0; c < V; c++)
         if (g.want_dbias) dbias[c] += (double)dy[a][c];

@@ -11,7 +11,7 @@ static bool is_aligned(const rms_forward_job &job, int64_t outer) {
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size,
                 weight_size = lay.weight_is_f32 ? 4 : size;
   return aligned_rows(lay, outer, job.x, size) && aligned_rows(lay, outer, job.y, size) &&
-         aligned_rows(lay, outer, job.residual, residual_size) &&
+         aligned_rows(lay, outer, job.gate, size) && aligned_rows(lay, outer, job.residual, residual_size) &&
          aligned_rows(lay, outer, job.residual_out, residual_size) && aligned_parameter(lay, lay.weight, weight_size) &&
          aligned_parameter(lay, job.bias, weight_size);
 }
@@ -21,7 +21,7 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   const rms_layout &lay = job.lay;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
+  if (job.gate.data || lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
   *p = {};
   const bool aligned = is_aligned(job, outer);
   if (!aligned && (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
@@ -56,12 +56,14 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
   const rms_layout &lay = job.lay;
   GeneralForward g = {};
   g.job = job;
+  if (job.stats_out && lay.gate_place == RMS_GATE_AFTER) g.job.gate = {}; /* no part of the statistics */
   g.segments = segments;
   g.eps_limit = eps_limit_of(lay);
   g.aligned = is_aligned(job, outer);
   g.whole = !lay.indices && lay.k == lay.width;
   const bool f32 = lay.residual_is_f32 && job.residual.data;
-  const int64_t vectors = vectors_of(lay), vector_bytes = f32 ? 64 / element_size(lay.dtype) : 16;
+  const int64_t vectors = vectors_of(lay),
+                vector_bytes = (f32 ? 64 / element_size(lay.dtype) : 16) + (g.job.gate.data ? 16 : 0);
   const GeneralPlan plan = plan_general(device, vectors, vectors * vector_bytes, 0);
   g.team = plan.team;
   g.kept = plan.kept;
@@ -70,7 +72,9 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
     const int64_t left = segments - g.first;
     const Grid grid = {((left < step ? left : step) + plan.teams() - 1) / plan.teams(), plan.threads, plan.shared};
     cudaError_t error = by_type<true>(lay.dtype, [&](auto type) -> cudaError_t {
-      return launch_general_forward<decltype(type)>(g, grid, device, stream);
+      using T = decltype(type);
+      return g.job.gate.data ? launch_general_forward<T, true>(g, grid, device, stream)
+                             : launch_general_forward<T, false>(g, grid, device, stream);
     });
     if (error != cudaSuccess) return error;
   }

@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
  * Forward, its first half (the statistics of a shard) and its second (given statistics), of any rows: general.cuh.
- * ALIGNED: every vector of every tensor is 16-byte aligned and whole. */
+ * ALIGNED: every vector of every tensor is 16-byte aligned and whole. GATED: there is a gate (activation.cuh). */
 #ifndef RMS_CUDA_FORWARD_GENERAL_CUH
 #define RMS_CUDA_FORWARD_GENERAL_CUH
 
+#include "activation.cuh"
 #include "general.cuh"
 
 namespace rms_cuda {
 
-/* The segment that is normalised: x, or its sum with the residual. */
-template <class T, bool ALIGNED> struct ForwardSegment {
+/* The segment that is normalised: x, or its sum with the residual, or that times a gate's activation. */
+template <class T, bool ALIGNED, bool GATED> struct ForwardSegment {
   using R = real_of<T>;
   static constexpr int V = vector_of<T>;
   static constexpr bool has_f32 = sizeof(T) == 2; /* the sum may be kept in f32 */
   const GeneralForward &g;
   const Team &team;
-  KeptRow<T, V, ALIGNED> row;
+  KeptRow<T, V, ALIGNED> row, gate;
   const char *residual;
   int64_t vectors;
 
   __device__ __forceinline__ ForwardSegment(const GeneralForward &of, const Team &by, const Place &at, uint4 *cells)
-      : g(of), team(by), row{{segment_at(of.job.x, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, nullptr} {
+      : g(of), team(by), row{{segment_at(of.job.x, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, nullptr},
+        gate{{GATED ? segment_at(of.job.gate, of.job.lay, at, (int)sizeof(T)) : nullptr, of.job.lay.width}, nullptr} {
     vectors = (lay().width + V - 1) / V;
     residual = nullptr;
     if (g.job.residual.data)
       residual = segment_at(g.job.residual, lay(), at, lay().residual_is_f32 ? 4 : (int)sizeof(T));
-    if (g.kept) row.cells = cells + team.which * vectors * (sum_is_f32() ? f32_cells() : 1);
+    const int own = sum_is_f32() ? f32_cells() : 1;
+    if (g.kept) row.cells = cells + team.which * vectors * (own + (GATED ? 1 : 0));
+    if (g.kept && GATED) gate.cells = row.cells + vectors * own;
   }
   __device__ __forceinline__ const rms_layout &lay() const { return g.job.lay; }
   __device__ __forceinline__ bool sum_is_f32() const { return has_f32 && residual && lay().residual_is_f32; }
@@ -48,7 +52,24 @@ template <class T, bool ALIGNED> struct ForwardSegment {
       f[j] += more[j];
     if (!sum_is_f32()) round_to<T>(f);
   }
+  /* What is normalised. */
   __device__ __forceinline__ void load_x(int64_t v, R (&f)[V]) const {
+    load_source(v, f);
+    if constexpr (GATED) {
+      if (lay().gate_place != RMS_GATE_BEFORE) return;
+      R act[V];
+      load_act(v, act);
+      multiply(f, act);
+    }
+  }
+  __device__ __forceinline__ void load_act(int64_t v, R (&act)[V]) const {
+    Packed<T, V> z;
+    gate.load(v, z);
+    unpack(z, act);
+    activate(act, lay().activation == RMS_ACT_SIGMOID);
+  }
+  /* The same without the gate. */
+  __device__ __forceinline__ void load_source(int64_t v, R (&f)[V]) const {
     if (!row.cells) {
       read(v, f);
       return;
@@ -69,6 +90,7 @@ template <class T, bool ALIGNED> struct ForwardSegment {
   /* To shared memory. */
   __device__ __forceinline__ void bring() const {
     if (!row.cells) return;
+    if constexpr (GATED) gate.bring(team, vectors);
     if (!residual) {
       row.bring(team, vectors);
       return;
@@ -112,9 +134,9 @@ __device__ __forceinline__ void store_elements(char *row, int64_t v, const R (&f
   store_at<ALIGNED>(row, v, out, n);
 }
 
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool GATED>
 __device__ __forceinline__ Statistic<real_of<T>> segment_statistic(const Norm<real_of<T>> &norm,
-                                                                   const ForwardSegment<T, ALIGNED> &segment) {
+                                                                   const ForwardSegment<T, ALIGNED, GATED> &segment) {
   Statistic<real_of<T>> st = row_statistic<false>(norm, segment);
   const bool again = !squares_in_range(st.sum);
   if (segment.team.any(again)) {
@@ -124,43 +146,38 @@ __device__ __forceinline__ Statistic<real_of<T>> segment_statistic(const Norm<re
   return st;
 }
 
-/* The sum with the residual, to memory. */
-template <class T, bool ALIGNED>
-__device__ __forceinline__ void write_sum(const ForwardSegment<T, ALIGNED> &segment, char *to, bool active) {
-  const rms_layout &lay = segment.lay();
-  constexpr int V = vector_of<T>;
-  if (!ALIGNED && segment.row.cells && !segment.sum_is_f32()) {
-    segment.team.sync();
-    if (active) copy_out(segment.team, segment.row.cells, to, (int)(lay.width * (int64_t)sizeof(T)));
-    segment.team.sync();
-    return;
-  }
-  if (active)
-    segment.team.each(segment.vectors, [&](int64_t v) {
-      real_of<T> f[V];
-      segment.load_x(v, f);
-      store_elements<T, ALIGNED>(to, v, f, count_at<V>(lay, v), lay.residual_is_f32);
-    });
-}
-
-/* y, of a row that is not aligned by way of shared memory. */
-template <class T, bool ALIGNED>
-__device__ __forceinline__ void write_y(const GeneralForward &g, const ForwardSegment<T, ALIGNED> &segment,
-                                        const Place &at, bool active, const Statistic<real_of<T>> &st) {
+/* y, and the sum with the residual. Of a row that is not aligned both go by way of shared memory. Otherwise each thread
+ * reads all that it needs of a vector before it stores there, for both may lie where the row, the residual or the gate
+ * does. */
+template <class T, bool ALIGNED, bool GATED>
+__device__ __forceinline__ void write_row(const GeneralForward &g, const ForwardSegment<T, ALIGNED, GATED> &segment,
+                                          const Place &at, bool active, const Statistic<real_of<T>> &st) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   const rms_layout &lay = g.job.lay;
   const int size = (int)sizeof(T), weight_size = lay.weight_is_f32 ? 4 : size;
-  char *y = segment_at(g.job.y, lay, at, size);
+  char *y = segment_at(g.job.y, lay, at, size), *sum = nullptr;
+  if (g.job.residual_out.data) sum = segment_at(g.job.residual_out, lay, at, lay.residual_is_f32 ? 4 : size);
   const char *weight = parameter_at(lay.weight, lay, at, weight_size),
              *bias = parameter_at(g.job.bias, lay, at, weight_size);
   const Affine form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
                        lay.weight_is_f32};
   const bool through = !ALIGNED && segment.row.cells && !segment.sum_is_f32();
+  if (through && sum) {
+    segment.team.sync();
+    if (active) copy_out(segment.team, segment.row.cells, sum, (int)(lay.width * (int64_t)size));
+    segment.team.sync();
+    sum = nullptr;
+  }
   if (active)
     segment.team.each(segment.vectors, [&](int64_t v) {
-      R h[V], f[V], b[V];
-      segment.load_x(v, h);
+      R h[V], f[V], b[V], act[V];
+      segment.load_source(v, h);
+      if constexpr (GATED) segment.load_act(v, act);
+      if (sum) store_elements<T, ALIGNED>(sum, v, h, count_at<V>(lay, v), lay.residual_is_f32);
+      if constexpr (GATED) {
+        if (lay.gate_place == RMS_GATE_BEFORE) multiply(h, act);
+      }
 #pragma unroll
       for (int j = 0; j < V; j++)
         h[j] = fused(h[j], st.scale, -st.mean) * st.r;
@@ -170,6 +187,12 @@ __device__ __forceinline__ void write_y(const GeneralForward &g, const ForwardSe
       }
       if (g.job.bias) load_parameters<T, ALIGNED>(b, bias, lay, v);
       affine<T>(h, f, b, form);
+      if constexpr (GATED) {
+        if (lay.gate_place == RMS_GATE_AFTER) {
+          round_before_gate<T>(h, form);
+          multiply(h, act);
+        }
+      }
       if (through)
         segment.keep(v, h);
       else
@@ -180,7 +203,7 @@ __device__ __forceinline__ void write_y(const GeneralForward &g, const ForwardSe
   if (active) copy_out(segment.team, segment.row.cells, y, (int)(lay.width * (int64_t)size));
 }
 
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool GATED>
 __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
     forward_general_kernel(const __grid_constant__ GeneralForward g) {
   using R = real_of<T>;
@@ -192,7 +215,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
   const bool active = index < g.segments;
   if (!active) index = g.segments - 1; /* teams without a segment keep their warp company and store nothing */
   const Place at = place_of(lay, index);
-  const ForwardSegment<T, ALIGNED> segment(g, team, at, general_cells);
+  const ForwardSegment<T, ALIGNED, GATED> segment(g, team, at, general_cells);
   segment.bring();
   wait_for_kept();
 
@@ -206,9 +229,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
   }
   if (writes && g.job.rstd) static_cast<R *>(g.job.rstd)[index] = st.r * st.scale;
   if (writes && g.job.mean) static_cast<R *>(g.job.mean)[index] = quotient(st.mean, st.scale);
-  if (g.job.residual_out.data)
-    write_sum(segment, segment_at(g.job.residual_out, lay, at, lay.residual_is_f32 ? 4 : (int)sizeof(T)), active);
-  write_y(g, segment, at, active, st);
+  write_row(g, segment, at, active, st);
 }
 
 } // namespace rms_cuda

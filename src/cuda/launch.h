@@ -21,12 +21,12 @@ cudaError_t launch_backward(const BackwardJob &p, const BackwardQuestion &q, Bac
                             cudaStream_t stream);
 
 /* general.cu */
-template <class T>
+template <class T, bool GATED>
 cudaError_t launch_general_forward(const GeneralForward &g, const Grid &grid, const Device &device,
                                    cudaStream_t stream);
-template <class T>
+template <class T, bool GATED>
 cudaError_t launch_general_rows(const GeneralBackward &g, const Grid &grid, const Device &device, cudaStream_t stream);
-template <class T>
+template <class T, bool GATED>
 cudaError_t launch_general_columns(const GeneralBackward &g, const Grid &grid, const Device &device,
                                    cudaStream_t stream);
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The activations of a gate and their slopes: silu(z) = z*sigmoid(z), and sigmoid(z) itself, in the operations of
+ * docs/numerics.md and with the bits of the CPU library (src/cpu/kernels/activation.h, which explains them). */
+#ifndef RMS_CUDA_ACTIVATION_CUH
+#define RMS_CUDA_ACTIVATION_CUH
+
+#include "affine.cuh"
+
+namespace rms_cuda {
+
+/* `terms`: the polynomial of exp(-r), from the highest power down. */
+template <class R> struct Gate;
+template <> struct Gate<float> {
+  static constexpr float least = -120.0f, most = 32.0f, deep = -64.0f, scale = 0x1p-64f;
+  static constexpr float shifter = 0x1.8p23f + 63, log2e = 0x1.715476p+0f;
+  static constexpr float ln2_high = 0x1.62e430p-1f, ln2_low = -0x1.05c610p-29f;
+  static __device__ __forceinline__ float exponential(float r) {
+    constexpr float terms[] = {
+        0x1.6a2432p-10f, -0x1.1239e0p-7f, 0x1.5558f2p-5f, -0x1.555492p-3f, 0x1.fffffcp-2f, -1.0f, 1.0f};
+    float p = terms[0];
+#pragma unroll
+    for (int i = 1; i < 7; i++)
+      p = fused(r, p, terms[i]);
+    return p;
+  }
+  /* 2^n * scale, where `shifted` is n + shifter. */
+  static __device__ __forceinline__ float power(float shifted) {
+    return __uint_as_float(__float_as_uint(shifted) << 23);
+  }
+};
+template <> struct Gate<double> {
+  static constexpr double least = -800.0, most = 64.0, deep = -512.0, scale = 0x1p-512;
+  static constexpr double shifter = 0x1.8p52 + 511, log2e = 0x1.71547652b82fep+0;
+  static constexpr double ln2_high = 0x1.62e42fefa39efp-1, ln2_low = 0x1.abc9e3b39803fp-56;
+  static __device__ __forceinline__ double exponential(double r) {
+    constexpr double terms[] = {-0x1.ad7f778b5f005p-26,
+                                0x1.28ad705e24402p-22,
+                                -0x1.71df2547e4dc8p-19,
+                                0x1.a0199a0eef9adp-16,
+                                -0x1.a01a012a5e90fp-13,
+                                0x1.6c16c184292dfp-10,
+                                -0x1.1111111127bcap-7,
+                                0x1.5555555550880p-5,
+                                -0x1.55555555554fap-3,
+                                0x1.000000000000ap-1,
+                                -1.0,
+                                1.0};
+    double p = terms[0];
+#pragma unroll
+    for (int i = 1; i < 12; i++)
+      p = fused(r, p, terms[i]);
+    return p;
+  }
+  static __device__ __forceinline__ double power(double shifted) {
+    return __longlong_as_double((long long)((unsigned long long)__double_as_longlong(shifted) << 52));
+  }
+};
+
+/* act(z) and its slope. NaN goes through. */
+template <class R> struct Activation {
+  R z, capped;  /* z from below, and from both sides, within what the exponential takes */
+  R sig, scale; /* sigmoid(z), which is still to be multiplied by `scale`              */
+
+  explicit __device__ __forceinline__ Activation(R of) {
+    using G = Gate<R>;
+    z = G::least > of ? G::least : of;
+    capped = G::most < z ? G::most : z;
+    const R shifted = fused(capped, -G::log2e, G::shifter), n = shifted - G::shifter;
+    const R r = fused(n, G::ln2_low, fused(n, G::ln2_high, capped));
+    const R whole = fused(G::exponential(r), G::power(shifted), G::scale);
+    sig = quotient(z < G::deep ? (R)1 : G::scale, whole);
+    scale = z < G::deep ? G::scale : (R)1;
+  }
+  __device__ __forceinline__ R value(bool sigmoid) const { return (sigmoid ? sig : z * sig) * scale; }
+  __device__ __forceinline__ R slope(bool sigmoid) const {
+    R s = (R)1 - sig;
+    if (!sigmoid) s = (R)1 + capped * s;
+    return (sig * s) * scale;
+  }
+};
+
+/* act(z) in place of z. */
+template <int V, class R> __device__ __forceinline__ void activate(R (&z)[V], bool sigmoid) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    z[j] = Activation<R>(z[j]).value(sigmoid);
+}
+
+/* And the slope beside it. */
+template <int V, class R> __device__ __forceinline__ void activate(R (&z)[V], R (&slope)[V], bool sigmoid) {
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    const Activation<R> a(z[j]);
+    z[j] = a.value(sigmoid);
+    slope[j] = a.slope(sigmoid);
+  }
+}
+
+template <int V, class R> __device__ __forceinline__ void multiply(R (&a)[V], const R (&b)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    a[j] *= b[j];
+}
+
+/* What affine made of h, as a gate after the norm takes it. */
+template <class T, int V, class R> __device__ __forceinline__ void round_before_gate(R (&m)[V], const Affine &form) {
+  if (form.round_before && !form.is_f32) round_to<T>(m);
+}
+
+} // namespace rms_cuda
+
+#endif
