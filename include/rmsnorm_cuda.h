@@ -5,7 +5,6 @@
  * Same rms_spec, same argument structs, same statuses, same meaning; read rmsnorm.h first. What differs:
  *   - Every pointer in the argument structs, spec.indices, stats and sums is memory that the current device can reach.
  *     The structs themselves are ordinary host memory and may be reused when the call returns.
- *   - Gates are not offered: a spec with a gate_place is RMS_E_UNSUPPORTED.
  *   - The index list is on the device and is not checked: it must ascend strictly and stay inside the group.
  *   - Calls return when the work is queued on the stream. They wait for nothing, allocate nothing and copy nothing to
  * or from the host. All of them can be captured in a CUDA graph.

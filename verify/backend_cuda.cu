@@ -76,7 +76,7 @@ struct Mirror {
 
   rms_forward_args translate(const rms_forward_args *args) const {
     rms_forward_args out = *args;
-    move(out.x), move(out.residual), move(out.y), move(out.residual_out);
+    move(out.x), move(out.residual), move(out.gate), move(out.y), move(out.residual_out);
     out.weight = move_array(args->weight);
     out.bias = move_array(args->bias);
     out.rstd = move_array(args->rstd);
@@ -86,8 +86,10 @@ struct Mirror {
 
   rms_backward_args translate(const rms_backward_args *args) const {
     rms_backward_args out = *args;
-    move(out.dy), move(out.x), move(out.dresidual), move(out.dx), move(out.dresidual_out);
+    move(out.dy), move(out.x), move(out.dresidual), move(out.gate);
+    move(out.dx), move(out.dresidual_out), move(out.dgate);
     out.weight = move_array(args->weight);
+    out.bias = move_array(args->bias);
     out.rstd = move_array(args->rstd);
     out.mean = move_array(args->mean);
     out.dweight = move_array(args->dweight);

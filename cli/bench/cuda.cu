@@ -122,7 +122,7 @@ void save_statistics(const Bench &b, const verify_case &set) {
   if (!set.problem.backward || set.problem.data < VERIFY_ZEROROWS || !a.rstd || !a.dx.data) return;
   rms_forward_args f = {};
   f.outer = a.outer, f.inner = a.inner;
-  f.x = a.x, f.y = a.dx;
+  f.x = a.x, f.gate = a.gate, f.y = a.dx;
   f.rstd = const_cast<void *>(a.rstd), f.mean = const_cast<void *>(a.mean);
   (void)rms_cuda_forward(&b.spec, &f, b.stream);
 }
@@ -151,6 +151,8 @@ int prepare(Bench &b, const verify_problem &problem, const char **reason) {
   if (sets == 0) return CLI_BAD;
   *reason = "it writes no tensor of rows, so there is no copy to compare it with";
   if (b.moved.write_count == 0) return CLI_BAD;
+  *reason = "no copy to compare it with reads more than four tensors or writes more than two";
+  if (b.moved.read_count > 4 || b.moved.write_count > 2) return CLI_BAD;
   MUST(cudaStreamCreate(&b.stream));
   for (int i = 0; i < sets; i++)
     make_set(b);

@@ -153,8 +153,6 @@ def check_gate(gate) -> None:
 def run(x, gate, weight, bias, *options):
     """options: eps, weight_offset, partial, groups, mode, indices."""
     check_gate(gate)
-    if x.device.type == "cuda":
-        raise NotImplementedError("rmsnorm: gates are not offered for CUDA tensors yet; use them on the CPU")
     forward_mode = _forward_ad._current_level >= 0
     if torch.is_grad_enabled() or forward_mode:
         transformed = forward_mode or _functorch_level() is not None

@@ -51,8 +51,6 @@ def _obstacle(module) -> str | None:
             return f"its {name} is on {tensor.device.type}, which is not served"
         if tensor.device.type == "cuda" and CUDA_KERNELS != "c++":
             return f"its {name} is on a GPU, which cannot be served ({CUDA_KERNELS})"
-        if tensor.device.type == "cuda" and gated:
-            return f"its {name} is on a GPU, where gates are not offered"
     weight = tensors.get("weight")
     if gated and (weight is None or weight.dim() != 1):
         return "it takes a gate and has no weight of one dimension"

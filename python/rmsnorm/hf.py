@@ -138,7 +138,7 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
     swapped that does not give equal bits.
 
-    Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped on the CPU by the same rule: their exponential is
+    Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped by the same rule: their exponential is
     the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.
 
     Modules keep their parameters, names, hooks and isinstance; only their class is a subclass of the old one. Calls with

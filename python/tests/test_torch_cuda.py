@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck, gradgradcheck
 
+import rmsnorm
 import rmsnorm.nn
 import rmsnorm.torch as rt
 from torch_cases import (  # noqa: F401  tests of any device, which run in this file too
@@ -93,6 +94,8 @@ FORMS = {
     "heads": lambda x, w, b: rt.rms_norm(x, torch.stack((w, 2 * w)), 1e-3, bias=torch.stack((b, b))),
     "transposed": lambda x, w, b: rt.rms_norm(x.transpose(0, 1), w, 1e-3, bias=b),
     "add": lambda x, w, b: rt.add_rms_norm(x, x.sin(), w, 1e-3, bias=b),
+    "gate after": lambda x, w, b: rt.rms_norm(x, w, 1e-3, bias=b, gate=x.sin()),
+    "gate before": lambda x, w, b: rt.layer_norm(x, w, b, 1e-3, gate=x.sin(), gate_place="before", activation="sigmoid"),
 }
 
 
@@ -122,6 +125,48 @@ def test_backward_against_double(dtype, layer, shape):
         assert g.dtype == dtype
         bound = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]
         assert (g.double() - r).norm() <= bound * r.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("place", ["after", "before"])
+@pytest.mark.parametrize("shape", [(7, 33), (300, 128), (300, 1000), (64, 4096), (3, 20000)], ids=str)
+def test_gates_against_double(dtype, place, shape):
+    x, z, dy = (torch.randn(shape).to(dtype) for _ in range(3))
+    w = torch.randn(shape[-1]).to(dtype)
+
+    def gradients(function):
+        tensors = [t.detach().requires_grad_() for t in (x, z, w)]
+        y = function(*tensors)
+        return y, *torch.autograd.grad(y, tensors, dy.to(y.dtype))
+
+    def right(x, z, w):
+        x, a = x.double(), F.silu(z.double())
+        return formula(x, w.double(), 1e-5) * a if place == "after" else formula(x * a, w.double(), 1e-5)
+
+    got = gradients(lambda x, z, w: rt.rms_norm(x, w, 1e-5, gate=z, gate_place=place))
+    for g, r in zip(got, gradients(right)):
+        assert g.dtype == dtype and g.device.type == "cuda"
+        bound = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]
+        assert (g.double() - r.double()).norm() <= bound * r.double().norm()
+
+
+def test_gated_modules_are_patched():
+    class GatedNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.eps = torch.nn.Parameter(torch.rand(64) + 0.5), 1e-6
+
+        def forward(self, hidden_states, gate):
+            h = hidden_states.float() * F.silu(gate.float())
+            h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
+            return self.weight * h.to(hidden_states.dtype)
+
+    x, z = torch.randn(2, 5, 64).bfloat16()
+    model = torch.nn.Sequential(GatedNorm()).bfloat16()
+    expected = model[0](x, z)
+    report = rmsnorm.patch(model)
+    assert len(report.patched) == 1, str(report)
+    torch.testing.assert_close(model[0](x, z), expected)
 
 
 # ---- layouts ----

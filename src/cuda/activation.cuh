@@ -9,6 +9,39 @@
 
 namespace rms_cuda {
 
+/* ---- operations ---- */
+
+/* The larger and the smaller number; NaN goes through. */
+__device__ __forceinline__ float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+__device__ __forceinline__ float smaller(float a, float b) {
+  float c;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+__device__ __forceinline__ double larger(double a, double b) {
+  return a > b ? a : b;
+}
+__device__ __forceinline__ double smaller(double a, double b) {
+  return a < b ? a : b;
+}
+
+/* 1/a, correctly rounded, where a is far from the ends of the range: what __frcp_rn does there, without its question
+ * whether that is so. */
+__device__ __forceinline__ float reciprocal_within(float a) {
+  float guess;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(a));
+  return fused(guess, -fused(a, guess, -1.0f), guess);
+}
+__device__ __forceinline__ double reciprocal_within(double a) {
+  return reciprocal(a);
+}
+
+/* ---- activations ---- */
+
 /* `terms`: the polynomial of exp(-r), from the highest power down. */
 template <class R> struct Gate;
 template <> struct Gate<float> {
@@ -64,12 +97,13 @@ template <class R> struct Activation {
 
   explicit __device__ __forceinline__ Activation(R of) {
     using G = Gate<R>;
-    z = G::least > of ? G::least : of;
-    capped = G::most < z ? G::most : z;
+    z = larger(G::least, of);
+    capped = smaller(G::most, z);
     const R shifted = fused(capped, -G::log2e, G::shifter), n = shifted - G::shifter;
     const R r = fused(n, G::ln2_low, fused(n, G::ln2_high, capped));
     const R whole = fused(G::exponential(r), G::power(shifted), G::scale);
-    sig = quotient(z < G::deep ? (R)1 : G::scale, whole);
+    /* the numerator is a power of two: the product is exact, and has the bits of the quotient */
+    sig = (z < G::deep ? (R)1 : G::scale) * reciprocal_within(whole);
     scale = z < G::deep ? G::scale : (R)1;
   }
   __device__ __forceinline__ R value(bool sigmoid) const { return (sigmoid ? sig : z * sig) * scale; }

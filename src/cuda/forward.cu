@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The forward kernels of rows in vectors, of one data type (RMS_TYPE) and one kind of forms (RMS_FORMS: COMMON,
- * OPTIONS, SHIFTED): compiled once for each, side by side. The kernels are those of the lines of the planner's table.
+ * OPTIONS, SHIFTED, GATED): compiled once for each, side by side. The kernels are those of the lines of the planner's
+ * table.
  */
 #include <utility>
 #include "forward_block.cuh"
@@ -16,12 +17,14 @@ namespace { /* what differs from one compilation to the next keeps to itself */
 
 typedef void (*ForwardKernel)(const ForwardJob);
 
-template <class T, int FORM>
-using stream_of = std::conditional_t<(FORM & FORM_F32_RESIDUAL) != 0, float, T>; /* of what is normalised */
+template <class T, int FORM> /* of what is normalised */
+using stream_of = std::conditional_t<(FORM & (FORM_F32_RESIDUAL | FORM_GATE_BEFORE)) != 0, float, T>;
 
 template <class T, int FORM> constexpr bool has_form() {
   constexpr int f32 = FORM_F32_RESIDUAL | FORM_RESIDUAL | FORM_OPTIONS;
   constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & (FORM_OPTIONS | FORM_F32_RESIDUAL)) == FORM_OPTIONS;
+  constexpr int gate = FORM & FORM_GATED;
+  if (gate != 0 && ((FORM & ~(FORM_LAYER | gate)) != FORM_OPTIONS || gate == FORM_GATED)) return false;
   return forms_of(FORM) == Forms::RMS_FORMS && has_both &&
          ((FORM & FORM_F32_RESIDUAL) == 0 || ((FORM & f32) == f32 && sizeof(T) == 2));
 }
@@ -32,12 +35,16 @@ template <class T, int FORM, int LINE> constexpr ForwardKernel kernel_of() {
   using S = stream_of<T, FORM>;
   constexpr bool layer = (FORM & FORM_LAYER) != 0, residual = (FORM & FORM_RESIDUAL) != 0,
                  options = (FORM & FORM_OPTIONS) != 0, shifted = (FORM & FORM_SHIFTED) != 0;
-  if constexpr (!has_form<T, FORM>() || !(line.forms >> FORM & 1))
+  constexpr rms_gate_place gate = FORM & FORM_GATE_AFTER    ? RMS_GATE_AFTER
+                                  : FORM & FORM_GATE_BEFORE ? RMS_GATE_BEFORE
+                                                            : RMS_GATE_NONE;
+  if constexpr (!has_form<T, FORM>() || !line.takes(FORM))
     return nullptr;
   else if constexpr (line.role == Role::WARP)
-    return forward_warp_kernel<T, S, line.per_thread, line.rows, layer, residual, options, shifted>;
+    return forward_warp_kernel<T, S, line.per_thread, line.rows, layer, residual, options, shifted, gate>;
   else if constexpr (line.role == Role::BLOCK)
-    return forward_block_kernel<T, S, line.per_thread, layer, residual, options, shifted, line.early, line.threads>;
+    return forward_block_kernel<T, S, line.per_thread, layer, residual, options, shifted, line.early, line.threads,
+                                gate>;
   else
     return forward_cluster_kernel<T, S, line.per_thread, layer, residual, options>;
 }
@@ -99,6 +106,7 @@ cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const ForwardPlan &p
     skip_rows(p.y, outer);
     skip_rows(p.residual, outer);
     skip_rows(p.sum, outer);
+    skip_rows(p.gate, outer);
     if (p.rstd) p.rstd += most;
     if (p.mean) p.mean += most;
   }

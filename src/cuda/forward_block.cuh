@@ -63,9 +63,11 @@ __device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowP
   }
 }
 
-/* The row: x, or its sum with the residual, which is written. */
-template <class T, class S, bool RESIDUAL, bool OPTIONS, int V, int NV>
-__device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &place, Packed<S, V> (&x)[NV]) {
+/* The row: x, or its sum with the residual, which is written, or x*act(z); the gate beside it where it comes after the
+ * norm. */
+template <class T, class S, bool RESIDUAL, bool OPTIONS, rms_gate_place GATE, int V, int NV>
+__device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &place, Packed<S, V> (&x)[NV],
+                                         Packed<T, V> (&gate)[NV]) {
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
   const char *x_at = row_at<OPTIONS>(p.x, place) + bytes_before<T, V>((int)threadIdx.x);
   Packed<T, V> in[NV];
@@ -74,7 +76,19 @@ __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &pl
     clear(in[i]);
     if (i * step < left) load_vector<true, true>(in[i], x_at + bytes_before<T, V>(i * step), V);
   }
-  if constexpr (RESIDUAL) {
+  if constexpr (GATE != RMS_GATE_NONE) {
+    const char *gate_at = row_at<OPTIONS>(p.gate, place) + bytes_before<T, V>((int)threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      clear(gate[i]);
+      if (i * step < left) load_vector<true, true>(gate[i], gate_at + bytes_before<T, V>(i * step), V);
+    }
+  }
+  if constexpr (GATE == RMS_GATE_BEFORE) {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      open_gate(x[i], in[i], gate[i], p.sigmoid);
+  } else if constexpr (RESIDUAL) {
     Packed<S, V> residual[NV];
     const char *residual_at = row_at<OPTIONS>(p.residual, place) + bytes_before<S, V>((int)threadIdx.x);
 #pragma unroll
@@ -103,9 +117,11 @@ constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
 
 /* MOST: threads of a block. EARLY: the weights are loaded with the row, and the next kernel starts late, which is
  * quicker for few rows; otherwise the registers are worth more. */
-template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST>
-__global__ void
-__launch_bounds__(MOST, (forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RESIDUAL || LAYER), EARLY, MOST>))
+template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST,
+          rms_gate_place GATE>
+__global__ void __launch_bounds__(
+    MOST,
+    (forward_block_blocks<T, S, NV, OPTIONS, (SHIFTED && (RESIDUAL || LAYER)) || GATE != RMS_GATE_NONE, EARLY, MOST>))
     forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
@@ -117,11 +133,11 @@ __launch_bounds__(MOST, (forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RES
   if (!EARLY) let_next_start();
 
   Packed<S, V> x[1][NV];
-  Packed<T, V> weight[NV];
+  Packed<T, V> weight[NV], gate[NV];
   if constexpr (SHIFTED)
     load_shifted_row<T, RESIDUAL>(p, place, x[0]);
   else
-    load_row<T, S, RESIDUAL, OPTIONS>(p, place, x[0]);
+    load_row<T, S, RESIDUAL, OPTIONS, GATE>(p, place, x[0], gate);
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
   const int64_t skip = weight_skip<OPTIONS>(p, row);
   if (EARLY && packed_weight) {
@@ -150,7 +166,7 @@ __launch_bounds__(MOST, (forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RES
       if (SHIFTED ? (vector & ~31) >= p.vectors : i * step >= left) continue; /* shifted: all lanes of a warp or none */
       if (!EARLY && packed_weight) load_weights<SHIFTED>(p, skip, vector, weight[i]);
       Packed<T, V> out;
-      finish_vector<LAYER, OPTIONS, SHIFTED, before>(p, x[0][i], st[0], weight[i], skip, vector, out);
+      finish_vector<LAYER, OPTIONS, SHIFTED, before, GATE>(p, x[0][i], st[0], weight[i], gate[i], skip, vector, out);
       store_row<SHIFTED>(p, y_at, vector, out, i * step < left || SHIFTED, 32);
     }
   });

@@ -21,16 +21,19 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   const rms_layout &lay = job.lay;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  if (job.gate.data || lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
+  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
   *p = {};
   const bool aligned = is_aligned(job, outer);
+  if (job.gate.data && (!aligned || job.residual.data)) return false;
   if (!aligned && (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
                    !can_shift(lay, outer, job.residual, &p->residual_end) || !can_shift(lay, outer, job.y, nullptr) ||
                    !can_shift(lay, outer, job.residual_out, nullptr)))
     return false;
   p->x = job.x, p->residual = job.residual, p->y = job.y, p->sum = job.residual_out;
-  const Tensor tensors[] = {{&p->x, size}, {&p->y, size}, {&p->residual, residual_size}, {&p->sum, residual_size}};
-  const int64_t inner = lay_out(lay, outer, tensors, 4, parameters && lay.per_inner, &p->weight_inner);
+  p->gate = job.gate, p->sigmoid = lay.activation == RMS_ACT_SIGMOID;
+  const Tensor tensors[] = {
+      {&p->x, size}, {&p->y, size}, {&p->residual, residual_size}, {&p->sum, residual_size}, {&p->gate, size}};
+  const int64_t inner = lay_out(lay, outer, tensors, 5, parameters && lay.per_inner, &p->weight_inner);
   if (inner == 0 || inner > most_blocks) return false;
   if (!parameters) p->weight_inner = 0;
   p->rows = outer * lay.inner * lay.groups;
@@ -45,9 +48,10 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   p->vectors = (int)vectors_of(lay);
   p->width = (int)lay.width, p->bytes = (int)(lay.width * size);
   const bool options = inner > 1 || p->round_before || p->eps_outside || p->weight_is_f32 || lay.k != lay.width ||
-                       (job.bias && !lay.weight) || f32_residual || !aligned;
+                       (job.bias && !lay.weight) || f32_residual || !aligned || job.gate.data;
   *form = (lay.kind == RMS_KIND_LAYER ? FORM_LAYER : 0) | (job.residual.data ? FORM_RESIDUAL : 0) |
           (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0) | (aligned ? 0 : FORM_SHIFTED);
+  if (job.gate.data) *form |= lay.gate_place == RMS_GATE_AFTER ? FORM_GATE_AFTER : FORM_GATE_BEFORE;
   return true;
 }
 
@@ -91,7 +95,8 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);
-    return form & FORM_SHIFTED   ? launch_forward<T, Forms::SHIFTED>(p, form, plan, device, stream)
+    return form & FORM_GATED     ? launch_forward<T, Forms::GATED>(p, form, plan, device, stream)
+           : form & FORM_SHIFTED ? launch_forward<T, Forms::SHIFTED>(p, form, plan, device, stream)
            : form & FORM_OPTIONS ? launch_forward<T, Forms::OPTIONS>(p, form, plan, device, stream)
                                  : launch_forward<T, Forms::COMMON>(p, form, plan, device, stream);
   });

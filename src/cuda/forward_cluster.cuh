@@ -184,7 +184,8 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
           take_cell(weight, weights + i * team);
         else if (packed_weight)
           load_vector<true, false>(weight, p.weight + skip + at + (t + i * team) * 16, V);
-        finish_vector<LAYER, OPTIONS, false, before>(p, x[0][i], st[0], weight, skip, over.vector(i), out);
+        finish_vector<LAYER, OPTIONS, false, before, RMS_GATE_NONE>(p, x[0][i], st[0], weight, weight, skip,
+                                                                    over.vector(i), out);
         store_vector<true>(y_at + i * team * 16, out, V);
       }
     });

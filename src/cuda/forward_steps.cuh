@@ -5,12 +5,13 @@
  * T: data type. S: type of what is normalised: T, or f32 for the sum with an f32 residual beside 16-bit data. NV:
  * vectors of a row that a thread has. OPTIONS: false for the common case: rows at one distance, the whole row in the
  * statistic, eps inside the root, weight and bias (if any) in the data type, no bias without a weight, one rounding.
- * SHIFTED: with options, of rows that are not aligned (shifted.cuh). */
+ * SHIFTED: with options, of rows that are not aligned (shifted.cuh). GATE: with options, the place of a gate
+ * (activation.cuh); S is f32 where it comes before the norm. */
 #ifndef RMS_CUDA_FORWARD_STEPS_CUH
 #define RMS_CUDA_FORWARD_STEPS_CUH
 
 #include <type_traits>
-#include "affine.cuh"
+#include "activation.cuh"
 #include "shifted.cuh"
 #include "statistic.cuh"
 
@@ -44,6 +45,18 @@ __device__ __forceinline__ void add_residual(Packed<S, V> &x, const Packed<T, V>
 #pragma unroll
   for (int j = 0; j < V; j++)
     a[j] += b[j];
+  pack(x, a);
+}
+
+/* x*act(z). */
+template <class T, int V>
+__device__ __forceinline__ void open_gate(Packed<float, V> &x, const Packed<T, V> &in, const Packed<T, V> &gate,
+                                          bool sigmoid) {
+  float a[V], z[V];
+  unpack(in, a);
+  unpack(gate, z);
+  activate(z, sigmoid);
+  multiply(a, z);
   pack(x, a);
 }
 
@@ -240,10 +253,11 @@ __device__ __forceinline__ void load_parameter_at(const ForwardJob &p, const cha
 }
 
 /* One vector of y, rounded before the weight or not. `weight` has its weights if they are in the data type; those of
- * the row's inner index are `skip` bytes from the first. */
-template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, class T, class S, int V>
+ * the row's inner index are `skip` bytes from the first. gate: of one after the norm. */
+template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
 __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
-                                              const Packed<T, V> &weight, int64_t skip, int vector, Packed<T, V> &out) {
+                                              const Packed<T, V> &weight, const Packed<T, V> &gate, int64_t skip,
+                                              int vector, Packed<T, V> &out) {
   const bool is_f32 = OPTIONS && p.weight_is_f32;
   float h[V], g[V], b[V];
   unpack(x, h);
@@ -270,6 +284,12 @@ __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<
   } else if (OPTIONS) {
     if (p.bias) load_parameter_at<SHIFTED, T>(p, p.bias + skip, vector, is_f32, b);
     affine<T>(h, g, b, {false, p.bias != nullptr, BEFORE, is_f32});
+  }
+  if constexpr (GATE == RMS_GATE_AFTER) {
+    if (BEFORE && !is_f32) round_to<T>(h);
+    unpack(gate, b);
+    activate(b, p.sigmoid);
+    multiply(h, b);
   }
   pack(out, h);
 }

@@ -56,7 +56,9 @@ template <int ROWS, int NV, bool CUTS> struct LaneSums {
 };
 
 /* The rows of a lane: vectors first + 32 i of rows row + r*teams. */
-template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED> struct WarpRows {
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED,
+          rms_gate_place GATE>
+struct WarpRows {
   static constexpr int V = vector_of<T>;
   static constexpr bool early = NV < 4 || !LAYER; /* weights before the sums, where there are registers for them */
   static constexpr bool own = OPTIONS && NV == 1; /* each row has a copy of its weights                          */
@@ -65,6 +67,7 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
   int64_t row;
   Packed<S, V> x[ROWS][NV];
   Packed<T, V> weight[own ? ROWS : 1][NV];
+  Packed<T, V> gate[ROWS][NV]; /* where there is one */
 
   __device__ __forceinline__ explicit WarpRows(const ForwardJob &job) : p(job) {
     first = (int)threadIdx.x & (p.team - 1), teams = WARP_FORWARD_THREADS / p.team;
@@ -114,6 +117,13 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
         if (here(r, i)) load_vector<true, true>(in[r][i], row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16, V);
       });
     }
+    if constexpr (GATE != RMS_GATE_NONE) {
+      each([&](int r, int i) {
+        clear(gate[r][i]);
+        if (here(r, i))
+          load_vector<true, true>(gate[r][i], row_at<OPTIONS>(p.gate, place(r)) + (first + i * 32) * 16, V);
+      });
+    }
     if (early && !several()) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
@@ -136,6 +146,8 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
         add_residual(x[r][i], in[r][i], residual);
         if (p.sum.data) store_vector<true>(row_at<OPTIONS>(p.sum, place(r)) + at, x[r][i], V);
       });
+    } else if constexpr (GATE == RMS_GATE_BEFORE) {
+      each([&](int r, int i) { open_gate(x[r][i], in[r][i], gate[r][i], p.sigmoid); });
     } else {
       each([&](int r, int i) { x[r][i] = in[r][i]; });
     }
@@ -162,8 +174,9 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
         if (!SHIFTED && first + i * 32 >= p.vectors) continue;
         if (!own && (!early || several())) load_weight(r, i);
         Packed<T, V> out;
-        finish_vector<LAYER, OPTIONS, SHIFTED, BEFORE>(p, x[r][i], st[r], weight[own ? r : 0][i],
-                                                       weight_skip<OPTIONS>(p, row + r * teams), first + i * 32, out);
+        finish_vector<LAYER, OPTIONS, SHIFTED, BEFORE, GATE>(p, x[r][i], st[r], weight[own ? r : 0][i], gate[r][i],
+                                                             weight_skip<OPTIONS>(p, row + r * teams), first + i * 32,
+                                                             out);
         store_row<SHIFTED>(p, y_at, first + i * 32, out, there(r), lanes());
       }
     }
@@ -171,11 +184,13 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
 };
 
 /* A warp has ROWS * 32/team rows. */
-template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED>
-__global__ void __launch_bounds__(WARP_FORWARD_THREADS,
-                                  (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED, sizeof(S) != sizeof(T)>))
+template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED,
+          rms_gate_place GATE>
+__global__ void
+__launch_bounds__(WARP_FORWARD_THREADS,
+                  (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED, (sizeof(S) != sizeof(T) || GATE != RMS_GATE_NONE)>))
     forward_warp_kernel(const __grid_constant__ ForwardJob p) {
-  WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS, SHIFTED> rows(p);
+  WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS, SHIFTED, GATE> rows(p);
   if (NV < 4 && blockIdx.x < p.ahead) rows.prefetch();
   wait_for_previous();
   if (NV == 4) let_next_start();

@@ -51,6 +51,8 @@ struct ForwardJob {
   int shares;                       /* blocks or clusters that walk the rows                */
   int stages;                       /* of the ring                                          */
   unsigned ahead;                   /* blocks that ask for their rows before their turn     */
+  Rows gate;
+  bool sigmoid; /* its activation; else silu */
 };
 
 /* Rows of one weight are a slice: a slice for each inner index where these have weights of their own, otherwise one.

@@ -40,7 +40,7 @@ static bool holds(When when, const Device &device, int64_t rows) {
 ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner) {
   ForwardPlan plan = {Role::GENERAL, 0, 32, 1, 1, 0, 0, 0, device.clusters};
   while (plan.line < forward_lines &&
-         !((forward_table[plan.line].forms >> form & 1) && vectors <= forward_table[plan.line].vectors &&
+         !(forward_table[plan.line].takes(form) && vectors <= forward_table[plan.line].vectors &&
            holds(forward_table[plan.line].when, device, rows)))
     plan.line++;
   if (plan.line == forward_lines) return plan;

@@ -53,25 +53,52 @@ struct Grid {
 /* ---- forward ---- */
 
 /* The forms of the forward kernels of aligned rows, as bits of a number: what is known when they are compiled. */
-enum { FORM_LAYER = 1, FORM_RESIDUAL = 2, FORM_OPTIONS = 4, FORM_F32_RESIDUAL = 8, FORM_SHIFTED = 16, FORMS = 32 };
+enum {
+  FORM_LAYER = 1,
+  FORM_RESIDUAL = 2,
+  FORM_OPTIONS = 4,
+  FORM_F32_RESIDUAL = 8,
+  FORM_SHIFTED = 16,
+  FORM_GATE_AFTER = 32,
+  FORM_GATE_BEFORE = 64,
+  FORMS = 128,
+  FORM_GATED = FORM_GATE_AFTER | FORM_GATE_BEFORE
+};
 
 /* The kinds of forms that are compiled together. */
-enum class Forms { COMMON, OPTIONS, SHIFTED };
+enum class Forms { COMMON, OPTIONS, SHIFTED, GATED };
 constexpr Forms forms_of(int form) {
-  return form & FORM_SHIFTED ? Forms::SHIFTED : form & FORM_OPTIONS ? Forms::OPTIONS : Forms::COMMON;
+  return form & FORM_GATED     ? Forms::GATED
+         : form & FORM_SHIFTED ? Forms::SHIFTED
+         : form & FORM_OPTIONS ? Forms::OPTIONS
+                               : Forms::COMMON;
 }
 
-/* Sets of forms: bit f stands for form f. */
-constexpr unsigned forms_with(int bits) {
-  unsigned set = 0;
-  for (int form = 0; form < FORMS; form++)
-    if ((form & bits) == bits) set |= 1u << form;
-  return set;
+/* Sets of forms. */
+constexpr bool every(int) {
+  return true;
 }
-constexpr unsigned EVERY = forms_with(0), ALIGNED = EVERY & ~forms_with(FORM_SHIFTED),
-                   NO_OPTIONS = ALIGNED & ~forms_with(FORM_OPTIONS), BARE = NO_OPTIONS & ~forms_with(FORM_RESIDUAL),
-                   OPTIONS_ALONE = ALIGNED & forms_with(FORM_OPTIONS) & ~forms_with(FORM_RESIDUAL),
-                   LAYER_ALONE = 1u << FORM_LAYER, OTHERS = EVERY & ~LAYER_ALONE;
+constexpr bool aligned_ungated(int form) {
+  return (form & (FORM_SHIFTED | FORM_GATED)) == 0;
+}
+constexpr bool no_options(int form) {
+  return aligned_ungated(form) && (form & FORM_OPTIONS) == 0;
+}
+constexpr bool bare(int form) {
+  return no_options(form) && (form & FORM_RESIDUAL) == 0;
+}
+constexpr bool options_alone(int form) {
+  return aligned_ungated(form) && (form & (FORM_OPTIONS | FORM_RESIDUAL)) == FORM_OPTIONS;
+}
+constexpr bool layer_alone(int form) {
+  return form == FORM_LAYER;
+}
+constexpr bool others(int form) {
+  return form != FORM_LAYER;
+}
+constexpr bool aligned_others(int form) {
+  return others(form) && aligned_ungated(form);
+}
 
 /* What a line of the table needs beside the width: few rows; clusters, or none of them. */
 enum class When { ALWAYS, FEW_ROWS, CLUSTERS, NO_CLUSTERS };
@@ -83,7 +110,7 @@ struct ForwardLine {
   int rows;       /* rows of a thread                                                */
   int threads;    /* of a block, at most                                             */
   bool early;     /* weights are loaded with the row, the next kernel starts late    */
-  unsigned forms;
+  bool (*takes)(int form);
   When when;
 };
 
@@ -92,21 +119,21 @@ struct ForwardLine {
  * the residual) do not fit the registers. */
 /* clang-format off */
 constexpr ForwardLine forward_table[] = {
-    /* role           vectors per thread rows threads early  forms          when */
-    {  Role::WARP,    32,     1,         4,   128,    false, EVERY,         When::ALWAYS},
-    {  Role::WARP,    64,     2,         2,   128,    false, EVERY,         When::ALWAYS},
-    {  Role::WARP,    128,    4,         1,   128,    false, NO_OPTIONS,    When::ALWAYS},
-    {  Role::BLOCK,   1024,   4,         1,   256,    true,  ALIGNED,       When::FEW_ROWS},
-    {  Role::BLOCK,   512,    4,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
-    {  Role::BLOCK,   1024,   8,         1,   128,    false, LAYER_ALONE,   When::ALWAYS},
-    {  Role::BLOCK,   2048,   8,         1,   256,    false, LAYER_ALONE,   When::ALWAYS},
-    {  Role::BLOCK,   1024,   4,         1,   256,    false, OTHERS,        When::ALWAYS},
-    {  Role::BLOCK,   2048,   4,         1,   512,    false, OTHERS,        When::ALWAYS},
-    {  Role::BLOCK,   4096,   8,         1,   512,    false, BARE,          When::ALWAYS},
-    {  Role::BLOCK,   4096,   8,         1,   512,    false, OPTIONS_ALONE, When::NO_CLUSTERS},
-    {  Role::BLOCK,   8192,   8,         1,   1024,   false, BARE,          When::ALWAYS},
-    {  Role::CLUSTER, 16384,  8,         1,   512,    false, LAYER_ALONE,   When::CLUSTERS},
-    {  Role::CLUSTER, 16384,  4,         1,   512,    false, OTHERS & ALIGNED, When::CLUSTERS},
+    /* role           vectors per thread rows threads early  takes             when */
+    {  Role::WARP,    32,     1,         4,   128,    false, every,            When::ALWAYS},
+    {  Role::WARP,    64,     2,         2,   128,    false, every,            When::ALWAYS},
+    {  Role::WARP,    128,    4,         1,   128,    false, no_options,       When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    true,  aligned_ungated,  When::FEW_ROWS},
+    {  Role::BLOCK,   512,    4,         1,   256,    false, layer_alone,      When::ALWAYS},
+    {  Role::BLOCK,   1024,   8,         1,   128,    false, layer_alone,      When::ALWAYS},
+    {  Role::BLOCK,   2048,   8,         1,   256,    false, layer_alone,      When::ALWAYS},
+    {  Role::BLOCK,   1024,   4,         1,   256,    false, others,           When::ALWAYS},
+    {  Role::BLOCK,   2048,   4,         1,   512,    false, others,           When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, bare,             When::ALWAYS},
+    {  Role::BLOCK,   4096,   8,         1,   512,    false, options_alone,    When::NO_CLUSTERS},
+    {  Role::BLOCK,   8192,   8,         1,   1024,   false, bare,             When::ALWAYS},
+    {  Role::CLUSTER, 16384,  8,         1,   512,    false, layer_alone,      When::CLUSTERS},
+    {  Role::CLUSTER, 16384,  4,         1,   512,    false, aligned_others,   When::CLUSTERS},
 };
 /* clang-format on */
 constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];

@@ -29,7 +29,8 @@ static void test_specs(void) {
   BAD(rounding, 9, RMS_E_MODE);
   BAD(eps_place, 9, RMS_E_MODE);
   BAD(gate_place, 9, RMS_E_MODE);
-  BAD(gate_place, RMS_GATE_AFTER, RMS_E_UNSUPPORTED);
+  BAD(gate_place, RMS_GATE_AFTER, RMS_E_ARGUMENT); /* and no gate */
+  BAD(activation, 9, RMS_E_MODE);
   BAD(partial, RMS_PARTIAL_NONE, RMS_E_PARTIAL);
 #undef BAD
   expect("no spec", rms_cuda_forward(NULL, &args, NULL), RMS_E_ARGUMENT);

@@ -80,11 +80,13 @@ int main(int argc, char **argv) {
   test_matrix(backend, extent);
   say("matrix");
   test_ends(backend, extent);
+  test_gates(backend, extent);
   test_random(backend, extent);
   say("ends of the range, random problems");
   test_rows(extent);
   say("wide and tiny rows");
   test_bits(extent);
+  test_activations(extent);
   say("bits");
   test_split(extent);
   say("split form");

@@ -25,11 +25,13 @@ void must(cudaError_t error, const char *what); /* or the program ends */
 void test_matrix(const verify_backend *backend, Extent extent);
 void test_widths(const verify_backend *backend, Extent extent);
 void test_ends(const verify_backend *backend, Extent extent);
+void test_gates(const verify_backend *backend, Extent extent);
 void test_random(const verify_backend *backend, Extent extent);
 /* Against the formulas in double: very wide rows, and tiny ones. */
 void test_rows(Extent extent);
 /* The same bits, whatever the way. */
 void test_bits(Extent extent);
+void test_activations(Extent extent);
 void test_split(Extent extent);
 /* Streams, graphs, other people's errors and kernels, empty and big calls. */
 void test_streams(Extent extent);

@@ -31,7 +31,7 @@ struct Shape {
 };
 
 struct Outputs {
-  std::vector<char> y, rstd, dx, dweight;
+  std::vector<char> y, rstd, dx, dgate, dweight;
 };
 
 /* How the rows are laid out, and what is asked for. */
@@ -44,6 +44,7 @@ struct Way {
   int64_t partial; /* elements in the statistic; 0: all                                     */
   bool before;     /* rounding before the weight                                            */
   bool residual;   /* a gradient is added, and the sum goes to a second tensor too          */
+  rms_gate_place gate;
 };
 
 /* Forward and backward of `rows` rows of the data. */
@@ -60,6 +61,8 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
   spec.kind = s.kind;
   const rms_dtype grad = s.type == RMS_F64 ? RMS_F64 : RMS_F32;
   if (way.before) spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
+  spec.gate_place = way.gate;
+  spec.activation = way.before ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   spec.partial = way.partial;
   auto at = [&](int64_t r) { return (size_t)(r / inner * outer_pitch + r % inner * way.pitch) * size; };
   std::vector<char> spread_x((size_t)(outer * outer_pitch) * size), spread_dy(spread_x.size());
@@ -71,6 +74,7 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
        *at_w = device.copy(weight, offset);
   char *y = device.bytes(spread_x.size() + offset) + offset, *dx = device.bytes(spread_x.size() + offset) + offset,
        *ds = device.bytes(spread_x.size() + offset) + offset;
+  char *dz = device.bytes(spread_x.size() + offset) + offset; /* dy is the gate as well */
   char *rstd = device.bytes((size_t)s.rows * stat), *mean = device.bytes((size_t)s.rows * stat),
        *dw = device.bytes((size_t)s.cols * 8);
   if (way.listed) {
@@ -84,11 +88,13 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
   must(cudaMemset(y, 0xff, spread_x.size()), "memset"); /* the gaps between rows are fetched too */
   must(cudaMemset(dx, 0xff, spread_x.size()), "memset");
   must(cudaMemset(ds, 0xff, spread_x.size()), "memset");
+  must(cudaMemset(dz, 0xff, spread_x.size()), "memset");
   rms_forward_args f = {};
   f.outer = outer;
   f.inner = inner;
   f.x = input(at_x, s.type, outer_pitch, way.pitch);
   f.y = output(y, s.type, outer_pitch, way.pitch);
+  if (way.gate) f.gate = input(at_dy, s.type, outer_pitch, way.pitch);
   f.weight = at_w;
   f.rstd = rstd;
   f.mean = mean;
@@ -104,6 +110,10 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
     b.mean = s.kind == RMS_KIND_LAYER ? mean : nullptr;
   }
   b.dx = output(dx, s.type, outer_pitch, way.pitch);
+  if (way.gate) {
+    b.gate = input(at_dy, s.type, outer_pitch, way.pitch);
+    b.dgate = output(dz, s.type, outer_pitch, way.pitch);
+  }
   if (way.residual) {
     b.dresidual = input(at_x, s.type, outer_pitch, way.pitch);
     b.dresidual_out = output(ds, s.type, outer_pitch, way.pitch);
@@ -116,10 +126,11 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
   must(cudaDeviceSynchronize(), "run");
   Outputs out;
   std::vector<char> wide_y = fetch(y, spread_x.size()), wide_dx = fetch(dx, spread_x.size()),
-                    wide_ds = fetch(ds, spread_x.size());
+                    wide_ds = fetch(ds, spread_x.size()), wide_dz = fetch(dz, spread_x.size());
   for (int64_t r = 0; r < s.rows; r++) {
     out.y.insert(out.y.end(), &wide_y[at(r)], &wide_y[at(r)] + row);
     out.dx.insert(out.dx.end(), &wide_dx[at(r)], &wide_dx[at(r)] + row);
+    out.dgate.insert(out.dgate.end(), &wide_dz[at(r)], &wide_dz[at(r)] + row);
     if (way.residual) expect(memcmp(&wide_ds[at(r)], &wide_dx[at(r)], row) == 0, "dresidual_out is dx");
   }
   out.rstd = fetch(rstd, (size_t)s.rows * stat);
@@ -178,28 +189,44 @@ static void check_bits(const Shape &s) {
   }
 }
 
-/* What the kernels of aligned rows do beside the common case: the same bits with saved statistics and without, from
- * rows that are not aligned, from rows at two distances, and from a list of the elements, which all take other kernels.
- */
-static void check_other_bits(const Shape &s) {
+/* The last row on its own. */
+static void check_last_row(const Shape &s, const std::vector<char> &x, const std::vector<char> &dy,
+                           const std::vector<char> &w, const Way &way, const Outputs &base, const std::string &name) {
+  const size_t row = (size_t)s.cols * rms_dtype_size(s.type);
+  auto last = [&](const std::vector<char> &of) { return std::vector<char>(of.end() - (ptrdiff_t)row, of.end()); };
+  Shape one = s;
+  one.rows = 1;
+  const Outputs alone = run_layout(one, last(x), last(dy), w, way);
+  expect(alone.y == last(base.y) && alone.dx == last(base.dx) && alone.dgate == last(base.dgate),
+         name + ": a row alone");
+}
+
+/* What the kernels of aligned rows do beside the common case, and what gates give: the same bits with saved statistics
+ * and without, from rows that are not aligned, from rows at two distances, and from a list of the elements, which all
+ * take other kernels; with a gate also from a row alone. */
+static void check_other_bits(const Shape &s, rms_gate_place gate) {
   std::vector<char> x = random_elements(s.type, s.rows * s.cols, 4), dy = random_elements(s.type, s.rows * s.cols, 5),
                     w = random_elements(s.type, s.cols, 6);
   add_extremes(s, x, dy);
-  for (int what = 1; what < 8; what++) {
+  for (int what = gate ? 0 : 1; what < 8; what++) {
     const bool partial = (what & 2) != 0;
     if (partial && s.kind == RMS_KIND_LAYER) continue;
-    std::string name = "other bits " + std::to_string(what) + " type " + std::to_string(s.type) + " kind " +
-                       std::to_string(s.kind) + " " + std::to_string(s.rows) + "x" + std::to_string(s.cols);
+    std::string name = "other bits " + std::to_string(what) + " gate " + std::to_string(gate) + " type " +
+                       std::to_string(s.type) + " kind " + std::to_string(s.kind) + " " + std::to_string(s.rows) + "x" +
+                       std::to_string(s.cols);
     Way plain = {};
     plain.pitch = s.cols;
     plain.before = (what & 1) != 0;
     plain.partial = partial ? (s.cols + 2) / 3 : 0;
     plain.residual = (what & 4) != 0;
+    plain.gate = gate;
     const Outputs base = run_layout(s, x, dy, w, plain);
     auto compare = [&](const Way &way, const char *how) {
       Outputs other = run_layout(s, x, dy, w, way);
-      expect(other.y == base.y && other.dx == base.dx && other.rstd == base.rstd, name + ": " + how);
+      expect(other.y == base.y && other.dx == base.dx && other.dgate == base.dgate && other.rstd == base.rstd,
+             name + ": " + how);
     };
+    if (gate) check_last_row(s, x, dy, w, plain, base, name);
     Way way = plain;
     way.recompute = true;
     compare(way, "recomputed statistics");
@@ -232,6 +259,7 @@ void test_bits(Extent extent) {
     for (int kind = 0; kind < 2; kind++)
       for (int64_t cols : {24, 128, 520, 4096, 5120, 8192, 20480, 131, 1001}) {
         if (small && (cols > 1024 || cols == 131 || type == RMS_F16)) continue;
-        if (is_mine()) check_other_bits({type, (rms_kind)kind, cols > 8192 ? 16 : 40, cols});
+        for (rms_gate_place gate : {RMS_GATE_NONE, RMS_GATE_AFTER, RMS_GATE_BEFORE})
+          if (is_mine()) check_other_bits({type, (rms_kind)kind, cols > 8192 ? 16 : 40, cols}, gate);
       }
 }

@@ -62,25 +62,50 @@ void test_widths(const verify_backend *backend, Extent extent) {
                             "rms:fwd:%s:2x3x%s:perhead:pad=8:off=1",
                             "layer:fwd:%s:2x%s:groups=8:w=f32:res",
                             "layer:bwd:%s:3x%s:bias",
-                            "rms:bwd:%s:3x%s:round=before"};
+                            "rms:bwd:%s:3x%s:round=before",
+                            "rms:fwd:%s:2x%s:res:inplace",
+                            "rms:fwd:%s:3x%s:gate=after:round=before",
+                            "layer:fwd:%s:3x%s:gate=after:act=sigmoid:bias:w=f32:inplace",
+                            "rms:fwd:%s:3x%s:gate=before:out=y+stats",
+                            "rms:fwd:%s:2x%s:gate=before:res:inplace",
+                            "rms:fwd:%s:2x%s:gate=after:res=f32",
+                            "rms:bwd:%s:3x%s:gate=after:bias",
+                            "layer:bwd:%s:3x%s:gate=after:round=before:recompute:inplace",
+                            "rms:bwd:%s:3x%s:gate=before:act=sigmoid",
+                            "rms:bwd:%s:3x%s:gate=before:res=f32:dres:recompute"};
   for (const char *type : types)
     for (int64_t width : widths)
       for (const char *problem : problems) {
         char text[256];
         if (strstr(problem, "groups=8") && width % 8 != 0) continue;
+        if (strstr(problem, "res=f32") && strcmp(type, "f32") == 0) continue;
         if (width > 300000 && (problem != problems[0] && problem != problems[2])) continue;
         if (extent != FULL && (width > 132000 || (strcmp(type, "bf16") != 0 && width % 100 != 20))) continue;
         snprintf(text, sizeof text, problem, type, std::to_string(width).c_str());
         run_text(backend, text);
       }
   for (const char *type : {"f32", "bf16", "f16", "f64"})
-    for (const char *rest :
-         {"rms:bwd:%s:3000x24:bias", "rms:bwd:%s:9000x128", "layer:bwd:%s:2000x512:bias",
-          "rms:bwd:%s:700000x2:grad=f32", "rms:bwd:%s:700x4x64:perhead:bias", "rms:bwd:%s:900x1536:groups=3",
-          "rms:bwd:%s:3000x1024:pad=8", "layer:bwd:%s:1400x2048:bias:pad=3", "layer:bwd:%s:3000x1024:bias",
-          "rms:bwd:%s:3000x1024:round=before", "rms:bwd:%s:9000x128:round=before:w=f32", "rms:bwd:%s:9000x127",
-          "layer:bwd:%s:3000x1021:bias", "rms:bwd:%s:3000x1021:res:dres", "rms:bwd:%s:700x4x61:perhead:bias:acc",
-          "rms:bwd:%s:700x4x64:pad=16:round=before"}) {
+    for (const char *rest : {"rms:bwd:%s:3000x24:bias",
+                             "rms:bwd:%s:9000x128",
+                             "layer:bwd:%s:2000x512:bias",
+                             "rms:bwd:%s:700000x2:grad=f32",
+                             "rms:bwd:%s:700x4x64:perhead:bias",
+                             "rms:bwd:%s:900x1536:groups=3",
+                             "rms:bwd:%s:3000x1024:pad=8",
+                             "layer:bwd:%s:1400x2048:bias:pad=3",
+                             "layer:bwd:%s:3000x1024:bias",
+                             "rms:bwd:%s:3000x1024:round=before",
+                             "rms:bwd:%s:9000x128:round=before:w=f32",
+                             "rms:bwd:%s:9000x127",
+                             "layer:bwd:%s:3000x1021:bias",
+                             "rms:bwd:%s:3000x1021:res:dres",
+                             "rms:bwd:%s:700x4x61:perhead:bias:acc",
+                             "rms:bwd:%s:700x4x64:pad=16:round=before",
+                             "rms:bwd:%s:9000x128:gate=after:round=before",
+                             "rms:bwd:%s:900x1536:groups=3:gate=before",
+                             "rms:bwd:%s:700x4x61:perhead:bias:gate=after",
+                             "layer:bwd:%s:3000x1021:bias:gate=before",
+                             "rms:bwd:%s:40x70000:gate=after"}) {
       char text[256];
       snprintf(text, sizeof text, rest, type);
       run_text(backend, text);
@@ -136,6 +161,28 @@ void test_ends(const verify_backend *backend, Extent extent) {
           }
 }
 
+/* Gated rows of zeros, with a NaN, and at the ends of the range, as far as no product with the activation leaves it. */
+void test_gates(const verify_backend *backend, Extent extent) {
+  const char *forms[] = {"rms:fwd:%s:8x%s:gate=after:out=y+stats",   "layer:fwd:%s:8x%s:gate=after:act=sigmoid:bias",
+                         "rms:fwd:%s:8x%s:gate=before:round=before", "layer:fwd:%s:8x%s:gate=before:act=sigmoid",
+                         "rms:fwd:%s:8x%s:gate=before:split:pad=3",  "rms:fwd:%s:8x%s:gate=after:split:res",
+                         "rms:bwd:%s:8x%s:gate=after:round=before",  "layer:bwd:%s:8x%s:gate=after:bias:recompute",
+                         "rms:bwd:%s:8x%s:gate=before:act=sigmoid",  "layer:bwd:%s:8x%s:gate=before:recompute",
+                         "rms:bwd:%s:8x%s:gate=after:split:bias",    "rms:bwd:%s:8x%s:gate=before:split:out=dx+dz"};
+  const char *rows[] = {"data=zerorows", "data=nanrows", "data=small", "data=tiny", "data=steps", "data=hugemean"};
+  for (const char *type : {"f32", "bf16", "f16", "f64"})
+    for (int64_t width : {8, 40, 129, 256, 512, 1032, 4096, 12288, 16392})
+      for (const char *form : forms)
+        for (const char *row : rows) {
+          char text[256];
+          if (extent != FULL && width > 4096) continue;
+          if (extent == SMALL && (width > 600 || width == 40)) continue;
+          snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
+          run_text(backend, std::string(text) + ":" + row);
+          if (strstr(form, "bwd")) run_text(backend, std::string(text) + ":dy" + row);
+        }
+}
+
 /* ---- problems at random ---- */
 
 static std::string random_problem(verify_random *random) {
@@ -156,10 +203,10 @@ static std::string random_problem(verify_random *random) {
   if (partial) text += ":p=" + pick({"0.1", "0.5", "1"}) + maybe("idx", 3);
   text += maybe("bias", 2) + maybe("w=f32", 4) + maybe("off=1", 6) + maybe("epsout", 8) + maybe("eps=0", 8) +
           maybe("round=before", 4) + maybe("perhead", 6) + maybe("pad=8", 4) + maybe("pad=3", 8) + maybe("inplace", 5) +
-          maybe("split", 5);
+          maybe("split", 5) + maybe("gate=after", 4) + maybe("gate=before", 4) + maybe("act=sigmoid", 6);
   if (backward)
     text += maybe("recompute", 4) + maybe("dres", 5) + maybe("res", 8) + maybe("res=f32", 8) + maybe("grad=f32", 3) +
-            maybe("out=dw", 8) + maybe("out=dx", 5) + maybe("acc", 6) +
+            maybe("out=dw", 8) + maybe("out=dx", 5) + maybe("out=dz", 12) + maybe("acc", 6) +
             ":dydata=" + pick({"normal", "lognormal", "cauchy", "exact"});
   else
     text += maybe("res", 4) + maybe("res=f32", 6);

@@ -91,7 +91,7 @@ static void spoil_output(rms_view *v) {
 
 static void spoil_spec(rms_spec *spec) {
   static const double numbers[] = {0, 1, -1, 1e-6, 1e300, 1e-320};
-  switch (draw(10)) {
+  switch (draw(12)) {
   case 0:
     spec->cols = hostile();
     break;
@@ -119,13 +119,19 @@ static void spoil_spec(rms_spec *spec) {
   case 8:
     spec->rounding = (int32_t)draw(3);
     break;
+  case 9:
+    spec->gate_place = (int32_t)draw(4);
+    break;
+  case 10:
+    spec->activation = (int32_t)draw(3);
+    break;
   default:
     spec->weight_per_inner = (int32_t)draw(3);
   }
 }
 
 static void spoil_forward(rms_forward_args *a) {
-  rms_const_view *in[] = {&a->x, &a->residual};
+  rms_const_view *in[] = {&a->x, &a->residual, &a->gate};
   rms_view *out[] = {&a->y, &a->residual_out};
   const void **given[] = {&a->weight, &a->bias};
   void **made[] = {&a->rstd, &a->mean};
@@ -149,7 +155,7 @@ static void spoil_forward(rms_forward_args *a) {
     a->bias_dtype = (int32_t)draw(7) - 1;
     break;
   case 6:
-    spoil_view(in[draw(2)]);
+    spoil_view(in[draw(3)]);
     break;
   default:
     spoil_output(out[draw(2)]);
@@ -157,11 +163,11 @@ static void spoil_forward(rms_forward_args *a) {
 }
 
 static void spoil_backward(rms_backward_args *a) {
-  rms_const_view *in[] = {&a->dy, &a->x, &a->dresidual};
-  rms_view *out[] = {&a->dx, &a->dresidual_out};
-  const void **given[] = {&a->weight, &a->rstd, &a->mean};
+  rms_const_view *in[] = {&a->dy, &a->x, &a->dresidual, &a->gate};
+  rms_view *out[] = {&a->dx, &a->dresidual_out, &a->dgate};
+  const void **given[] = {&a->weight, &a->rstd, &a->mean, &a->bias};
   void **made[] = {&a->dweight, &a->dbias, &a->workspace};
-  int32_t *types[] = {&a->weight_dtype, &a->dweight_dtype, &a->dbias_dtype, &a->accumulate};
+  int32_t *types[] = {&a->weight_dtype, &a->dweight_dtype, &a->dbias_dtype, &a->accumulate, &a->bias_dtype};
   switch (draw(8)) {
   case 0:
     a->outer = hostile();
@@ -170,26 +176,26 @@ static void spoil_backward(rms_backward_args *a) {
     a->inner = hostile();
     break;
   case 2:
-    *given[draw(3)] = somewhere();
+    *given[draw(4)] = somewhere();
     break;
   case 3:
     *made[draw(3)] = somewhere();
     break;
   case 4:
-    *types[draw(4)] = (int32_t)draw(9) - 1;
+    *types[draw(5)] = (int32_t)draw(9) - 1;
     break;
   case 5:
     a->workspace_bytes = (size_t)hostile();
     break;
   case 6:
-    spoil_view(in[draw(3)]);
+    spoil_view(in[draw(4)]);
     break;
   default:
-    spoil_output(out[draw(2)]);
+    spoil_output(out[draw(3)]);
   }
 }
 
-/* A call with nearly everything in it, spoiled in up to three places. */
+/* A call with nearly everything in it, a gate in two of three, spoiled in up to three places. */
 static void hostile_call(rms_spec *spec, rms_forward_args *f, rms_backward_args *b) {
   *spec = good_spec();
   *f = good_forward();
@@ -197,6 +203,9 @@ static void hostile_call(rms_spec *spec, rms_forward_args *f, rms_backward_args 
   f->residual.data = at(6), f->residual_out.data = at(7), f->weight = at(8), f->bias = at(9), f->rstd = at(10);
   b->dresidual.data = at(6), b->dresidual_out.data = at(7), b->weight = at(8), b->rstd = at(10), b->dweight = at(11);
   b->workspace = at(12), b->workspace_bytes = 1 << 20;
+  spec->gate_place = (int32_t)draw(3);
+  if (spec->gate_place) f->gate.data = b->gate.data = at(13), b->dgate.data = at(14);
+  if (spec->gate_place == RMS_GATE_AFTER) b->bias = at(9);
   for (uint64_t spoiled = draw(4); spoiled > 0; spoiled--) {
     spoil_spec(spec);
     spoil_forward(f);

@@ -113,7 +113,18 @@ static void test_halves(void) {
 
 /* ---- which role ---- */
 
-enum { ODD_ADDRESS = 1, F32_SUM = 2, PER_HEAD = 4, GROUPS = 8, OUTSIDE = 16, RESIDUAL = 32, DBIAS = 64, LAYER = 128 };
+enum {
+  ODD_ADDRESS = 1,
+  F32_SUM = 2,
+  PER_HEAD = 4,
+  GROUPS = 8,
+  OUTSIDE = 16,
+  RESIDUAL = 32,
+  DBIAS = 64,
+  LAYER = 128,
+  GATE_AFTER = 256,
+  GATE_BEFORE = 512
+};
 
 static const struct role {
   const char *kernel; /* that has the rows; * in front of it: across a cluster */
@@ -138,6 +149,19 @@ static const struct role {
     {"forward_general_kernel", 0, RMS_BF16, 4095, F32_SUM},
     {"forward_general_kernel", 0, RMS_BF16, 131080, 0},
     {"forward_general_kernel", 0, RMS_F64, 4096, 0},
+    {"forward_warp_kernel", 0, RMS_BF16, 128, GATE_AFTER},
+    {"forward_warp_kernel", 0, RMS_F32, 256, GATE_BEFORE | LAYER},
+    {"forward_block_kernel", 0, RMS_BF16, 4096, GATE_AFTER},
+    {"forward_block_kernel", 0, RMS_F16, 4096, GATE_BEFORE | GROUPS},
+    {"forward_block_kernel", 0, RMS_BF16, 16384, GATE_BEFORE | OUTSIDE},
+    {"forward_general_kernel", 0, RMS_BF16, 16392, GATE_AFTER},
+    {"forward_general_kernel", 0, RMS_BF16, 4095, GATE_BEFORE},
+    {"forward_general_kernel", 0, RMS_BF16, 4096, GATE_AFTER | F32_SUM},
+    {"forward_general_kernel", 0, RMS_F64, 4096, GATE_BEFORE},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 128, GATE_AFTER | PER_HEAD},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, GATE_BEFORE | DBIAS},
+    {"backward_general_rows_kernel", 1, RMS_F64, 4096, GATE_AFTER},
+    {"backward_general_columns_kernel", 1, RMS_F32, 65536, GATE_AFTER},
     {"backward_warp_kernel", 1, RMS_BF16, 128, 0},
     {"backward_warp_kernel", 1, RMS_BF16, 128, PER_HEAD},
     {"backward_warp_kernel", 1, RMS_F16, 128, F32_SUM | RESIDUAL | LAYER},
@@ -179,6 +203,11 @@ static rms_status call_of(const struct role *role) {
   if (role->what & RESIDUAL) {
     b.dresidual.data = at(7), b.dresidual_out.data = at(8);
     b.dresidual.dtype = b.dresidual_out.dtype = b.x.dtype;
+  }
+  if (role->what & (GATE_AFTER | GATE_BEFORE)) {
+    spec.gate_place = role->what & GATE_AFTER ? RMS_GATE_AFTER : RMS_GATE_BEFORE;
+    f.gate.data = b.gate.data = at(15), b.dgate.data = at(16);
+    f.gate.dtype = b.gate.dtype = b.dgate.dtype = (int32_t)role->type;
   }
   b.rstd = at(9), b.dweight = at(10), b.workspace = at(12);
   if (role->what & LAYER) b.mean = at(13);
