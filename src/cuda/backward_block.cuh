@@ -169,7 +169,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
                                                 : FORM == Form::ROUNDED ? !std::is_same_v<T, __half>
                                                                         : FORM != Form::SHIFTED);
   /* Where there is a register for what it needs to know, rows of zeros get a quicker test. */
-  static constexpr bool asks_quickly = asks_late && !(LAYER && FORM == Form::COMMON && !CLUSTER);
+  static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM));
   /* Whether all gains of the thread lie within 2^-30 and 2^30. With such elements of dy, u is in range: its largest
    * element is within 2^-60 and 2^60. Rounded to f16 it may not be. */
   static __device__ __forceinline__ bool gains_are_calm(const BackwardJob &p, const Block &block, const float4 *gain) {
