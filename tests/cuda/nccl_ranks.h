@@ -76,5 +76,7 @@ void expect_good(const job *j, const char *where);
 void test_chunks(void);
 void test_blocks(void);
 void test_faults(void);
+/* Graphs, on a GPU alone: nccl_graph.c. */
+void test_graphs(void);
 
 #endif
