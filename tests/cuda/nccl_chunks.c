@@ -42,8 +42,15 @@ static void expect_wanted(const char *where) {
 
 /* ---- Chunks ---- */
 
-/* Rows per chunk: a row at a time, counts that do not divide the rows, more than there are. */
+/* Rows per chunk: a row at a time, counts that do not divide the rows, more than there are. A GPU has fewer cases: it
+ * allocates slowly, and which of its streams is late is not for a test to say. */
+#ifdef RMSNORM_NCCL_DOUBLE
 static const int64_t chunks[] = {1, 5, 36, 37, 100};
+static const int latenesses = LATENESSES;
+#else
+static const int64_t chunks[] = {5, 36};
+static const int latenesses = 1;
+#endif
 
 /* With and without a second stream, and whichever of the two is late, chunks have the bits of one message. */
 static void compare_chunks(job *j, const char *what) {
@@ -51,7 +58,7 @@ static void compare_chunks(job *j, const char *what) {
   wanted = got;
   for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
     for (j->overlaps = 0; j->overlaps < 2; j->overlaps++)
-      for (int late = NONE_LATE; late < LATENESSES; late++) {
+      for (int late = NONE_LATE; late < latenesses; late++) {
         char where[128];
         j->late = (lateness)late;
         j->chunk_rows = chunks[i];
@@ -94,12 +101,12 @@ static const division in_blocks[] = {{1, {0, COLS}},
 static void compare_blocks(const rms_spec *spec, const char *what) {
   for (int d = 0; d < 5; d++)
     for (int64_t chunk = 0; chunk <= 10; chunk += 5)
-      for (int late = NONE_LATE; late < LATENESSES; late++) {
+      for (int late = NONE_LATE; late < latenesses; late++) {
         char where[128];
         job j = job_of(spec, RMS_NCCL_FOLD, &in_blocks[d]);
         j.block_cols = 64;
         j.chunk_rows = chunk;
-        j.overlaps = late > 0;
+        j.overlaps = late > 0 || chunk == 10;
         j.late = (lateness)late;
         snprintf(where, sizeof where, "%s in blocks, %d ranks, chunks of %d, late %d", what, j.ranks, (int)chunk, late);
         run_on(&j, 37, where);
