@@ -33,6 +33,7 @@ void *device(const void *host, size_t bytes) {
   void *memory;
   must(cudaMalloc(&memory, bytes > 0 ? bytes : 8));
   if (host != NULL) must(cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice));
+  must(cudaStreamSynchronize(NULL)); /* a copy of pageable memory may return early, and other streams do not wait */
   return memory;
 }
 
