@@ -15,7 +15,7 @@ set_target_properties(rmsnorm_static PROPERTIES EXPORT_NAME static)
 set_target_properties(rmsnorm_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS rmsnorm_static rmsnorm_shared EXPORT rmsnormTargets)
 install(FILES include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h
-              include/rmsnorm_mpi.h TYPE INCLUDE)
+              include/rmsnorm_mpi.h include/rmsnorm_rows.h TYPE INCLUDE)
 install(EXPORT rmsnormTargets NAMESPACE rmsnorm:: DESTINATION ${package_dir})
 
 if(TARGET rmsnorm_cuda_shared)

@@ -60,6 +60,13 @@ static inline rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms
                                                  const rms_stat *stats, const rms_grad_sum *sums,
                                                  rms_cuda_stream stream);
 
+/* RMS_OK, or why one of the two halves would refuse these arguments. Nothing is queued, and no device is asked for:
+ * what depends on it, the size of the workspace, is not looked at. */
+static inline rms_status rms_cuda_forward_check(const rms_spec *spec, const rms_forward_args *args,
+                                                const rms_stat *stats);
+static inline rms_status rms_cuda_backward_check(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, const rms_grad_sum *sums);
+
 /* What the library exports, with the sizes of the structs: rmsnorm.h, section 8. */
 RMS_API rms_status rms_cuda_forward_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
                                           size_t args_size, rms_cuda_stream stream);
@@ -79,6 +86,10 @@ RMS_API rms_status rms_cuda_backward_stats_sized(const rms_spec *spec, size_t sp
 RMS_API rms_status rms_cuda_backward_apply_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
                                                  size_t args_size, const rms_stat *stats, const rms_grad_sum *sums,
                                                  rms_cuda_stream stream);
+RMS_API rms_status rms_cuda_forward_check_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
+                                                size_t args_size, const rms_stat *stats);
+RMS_API rms_status rms_cuda_backward_check_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                                 size_t args_size, const rms_stat *stats, const rms_grad_sum *sums);
 
 static inline rms_status rms_cuda_forward(const rms_spec *spec, const rms_forward_args *args, rms_cuda_stream stream) {
   return rms_cuda_forward_sized(spec, sizeof *spec, args, sizeof *args, stream);
@@ -117,6 +128,16 @@ static inline rms_status rms_cuda_backward_apply(const rms_spec *spec, const rms
                                                  const rms_stat *stats, const rms_grad_sum *sums,
                                                  rms_cuda_stream stream) {
   return rms_cuda_backward_apply_sized(spec, sizeof *spec, args, sizeof *args, stats, sums, stream);
+}
+
+static inline rms_status rms_cuda_forward_check(const rms_spec *spec, const rms_forward_args *args,
+                                                const rms_stat *stats) {
+  return rms_cuda_forward_check_sized(spec, sizeof *spec, args, sizeof *args, stats);
+}
+
+static inline rms_status rms_cuda_backward_check(const rms_spec *spec, const rms_backward_args *args,
+                                                 const rms_stat *stats, const rms_grad_sum *sums) {
+  return rms_cuda_backward_check_sized(spec, sizeof *spec, args, sizeof *args, stats, sums);
 }
 
 #ifdef __cplusplus

@@ -34,6 +34,7 @@
 #include <limits.h>
 #include <string.h>
 #include "rmsnorm.h"
+#include "rmsnorm_rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -277,66 +278,29 @@ static inline rms_status rms_mpi_check_scratch(const rms_mpi_call *c) {
   return (uintptr_t)c->mpi->scratch % sizeof(double) ? RMS_E_ALIGNMENT : RMS_OK;
 }
 
-/* ---- Views of some of the rows and columns ---- */
+/* ---- Arguments of some of the rows and columns ---- */
 
-static inline rms_const_view rms_mpi_part(rms_const_view v, int32_t as_x, int64_t inner, int64_t cols, int64_t row,
-                                          int64_t col) {
-  const int64_t size = (int64_t)rms_dtype_size((rms_dtype)(v.dtype ? v.dtype : as_x));
-  if (!v.inner_stride) v.inner_stride = cols;
-  if (!v.outer_stride) v.outer_stride = rms_mpi_or_1(inner) * v.inner_stride;
-  if (v.data) v.data = (const char *)v.data + (row * v.outer_stride + col) * size;
-  return v;
-}
-
-static inline rms_view rms_mpi_part_out(rms_view v, int32_t as_x, int64_t inner, int64_t cols, int64_t row) {
-  rms_const_view w;
-  memcpy(&w, &v, sizeof w);
-  w = rms_mpi_part(w, as_x, inner, cols, row, 0);
-  memcpy(&v, &w, sizeof v);
-  return v;
-}
-
-static inline const void *rms_mpi_columns(const void *weight, int32_t type, int64_t col) {
-  return weight ? (const char *)weight + col * (int64_t)rms_dtype_size((rms_dtype)type) : NULL;
-}
-
-static inline void *rms_mpi_numbers_at(void *p, int32_t type, int64_t index) {
-  return p ? (char *)p + index * (type == RMS_F64 ? 8 : 4) : NULL;
+static inline rms_rows rms_mpi_rows_at(const rms_mpi_call *c, int64_t row, int64_t rows, int64_t col) {
+  rms_rows r;
+  r.cols = c->spec->cols;
+  r.segments = c->segments;
+  r.row = row;
+  r.rows = rows;
+  r.col = col;
+  return r;
 }
 
 /* The forward's rows from `row` on, columns from `col` on. */
 static inline rms_forward_args rms_mpi_forward_part(const rms_mpi_call *c, const rms_forward_args *args, int64_t row,
                                                     int64_t rows, int64_t col) {
-  rms_forward_args part = *args;
-  const int64_t inner = args->inner, cols = c->spec->cols;
-  const int32_t type = args->x.dtype;
-  part.outer = rows;
-  part.x = rms_mpi_part(args->x, type, inner, cols, row, col);
-  part.residual = rms_mpi_part(args->residual, type, inner, cols, row, col);
-  part.gate = rms_mpi_part(args->gate, type, inner, cols, row, col);
-  part.y = rms_mpi_part_out(args->y, type, inner, cols, row);
-  part.residual_out = rms_mpi_part_out(args->residual_out, type, inner, cols, row);
-  part.rstd = rms_mpi_numbers_at(args->rstd, type, row * c->segments);
-  part.mean = rms_mpi_numbers_at(args->mean, type, row * c->segments);
-  return part;
+  const rms_rows r = rms_mpi_rows_at(c, row, rows, col);
+  return rms_rows_forward(&r, args);
 }
 
 static inline rms_backward_args rms_mpi_backward_part(const rms_mpi_call *c, const rms_backward_args *args, int64_t row,
                                                       int64_t rows, int64_t col) {
-  rms_backward_args part = *args;
-  const int64_t inner = args->inner, cols = c->spec->cols;
-  const int32_t type = args->x.dtype;
-  part.outer = rows;
-  part.dy = rms_mpi_part(args->dy, type, inner, cols, row, col);
-  part.x = rms_mpi_part(args->x, type, inner, cols, row, col);
-  part.dresidual = rms_mpi_part(args->dresidual, type, inner, cols, row, col);
-  part.gate = rms_mpi_part(args->gate, type, inner, cols, row, col);
-  part.dgate = rms_mpi_part_out(args->dgate, type, inner, cols, row);
-  part.dx = rms_mpi_part_out(args->dx, type, inner, cols, row);
-  part.dresidual_out = rms_mpi_part_out(args->dresidual_out, type, inner, cols, row);
-  part.weight = rms_mpi_columns(args->weight, args->weight_dtype ? args->weight_dtype : type, col);
-  part.bias = rms_mpi_columns(args->bias, args->bias_dtype ? args->bias_dtype : type, col);
-  return part;
+  const rms_rows r = rms_mpi_rows_at(c, row, rows, col);
+  return rms_rows_backward(&r, args);
 }
 
 /* ---- Measuring: numbers of this rank's blocks, one after the other ---- */

@@ -21,7 +21,7 @@ if has build; then
   cmake -S . -B build-gpu "${generator[@]}" -DRMSNORM_CUDA=on -DRMSNORM_LAB=off -DRMSNORM_MPI=off -DRMSNORM_VARIANTS=OFF \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log/cmake.txt" 2>&1 || { cat "$log/cmake.txt"; exit 1; }
   start=$SECONDS
-  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared cuda_nccl -j "$(nproc)" >"$log/build.txt" 2>&1 ||
+  cmake --build build-gpu --target rmsnorm_command cuda_gpu cuda_old_code cuda_shared cuda_nccl cuda_nccl_real -j "$(nproc)" >"$log/build.txt" 2>&1 ||
     { tail -60 "$log/build.txt"; exit 1; }
   echo "built in $((SECONDS - start)) s"
 fi
@@ -36,6 +36,8 @@ if has check; then
     for test in old_code shared nccl; do
       "$(dirname "$gpu_test")/cuda_$test" || failed=1
     done
+    nccl=${RMSNORM_NCCL:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null)} # torch's
+    RMSNORM_NCCL=$nccl "$(dirname "$gpu_test")/cuda_nccl_real" || [ $? = 77 ] || failed=1
     jobs=()
     for share in 0 1 2 3 4 5 6 7; do # side by side: most of the time is the oracle's, on the host
       "$gpu_test" ${CHECK:-} --share $share/8 >"$log/share.$share" 2>&1 &

@@ -116,8 +116,8 @@ static int64_t gradient_traffic(const rms_backward_job *job) {
   return bytes * job->lay.width;
 }
 
-static bool stream_output(const rms_rows *out, const rms_backward_job *job, int64_t size) {
-  return rms_can_stream(out, &job->lay, job->lay.width * size) && !rms_same_rows(out, &job->dy) &&
+static bool stream_output(const rms_rows *out, const rms_backward_job *job, int64_t size, int64_t segments) {
+  return rms_can_stream(out, &job->lay, job->lay.width * size, segments) && !rms_same_rows(out, &job->dy) &&
          !rms_same_rows(out, &job->x) && !rms_same_rows(out, &job->dresidual) && !rms_same_rows(out, &job->gate);
 }
 
@@ -138,9 +138,9 @@ static void choose_gradient_stores(rms_backward_job *job, int64_t segments, int6
   const int64_t second_level = 1 << 20, size = (int64_t)rms_dtype_size(job->lay.dtype);
   job->fetch_ahead = segments * traffic > second_level;
   if (!streams_gradients(segments, traffic, plan, executor)) return;
-  job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size);
-  job->stream_dgate = stream_output(&job->dgate, job, size);
-  job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size);
+  job->stream_dx = !job->add_to_dx && stream_output(&job->dx, job, size, segments);
+  job->stream_dgate = stream_output(&job->dgate, job, size, segments);
+  job->stream_residual = stream_output(&job->dresidual_out, job, job->lay.residual_is_f32 ? 4 : size, segments);
 }
 
 /* Without rows the sums are zeros. */

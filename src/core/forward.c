@@ -55,9 +55,9 @@ static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffi
   int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
   int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
   const rms_rows *y = &job->y, *r = &job->residual_out;
-  job->stream_y = rms_can_stream(y, &job->lay, y_bytes) && !rms_same_rows(y, &job->x) &&
+  job->stream_y = rms_can_stream(y, &job->lay, y_bytes, segments) && !rms_same_rows(y, &job->x) &&
                   !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
-  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes) && !rms_same_rows(r, &job->x) &&
+  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes, segments) && !rms_same_rows(r, &job->x) &&
                          !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
 }
 

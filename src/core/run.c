@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* mincore */
+#endif
 #include "run.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include "../cpu/detect.h"
 #include "fp_env.h"
 
@@ -57,10 +63,26 @@ void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_ea
     executor->run(executor->ctx, (count + t.each - 1) / t.each, run_task, &t);
 }
 
-bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes) {
+/* Whether the page of an address has not been touched since it was allocated. The first store to it will have the
+ * system fill it with zeros, through the caches: a plain store then finds its lines there, and a non-temporal one has
+ * to push them out first. */
+static bool is_untouched(const char *address) {
+#if defined(__linux__)
+  const long page = sysconf(_SC_PAGESIZE);
+  unsigned char resident = 1;
+  if (page <= 0) return false;
+  return mincore((void *)((uintptr_t)address & ~(uintptr_t)(page - 1)), 1, &resident) == 0 && !(resident & 1);
+#else
+  (void)address;
+  return false;
+#endif
+}
+
+bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes, int64_t segments) {
   int64_t starts = (int64_t)((uintptr_t)out->data) | out->outer | out->inner;
   if (lay->groups > 1) starts |= segment_bytes;
-  return out->data && starts % 64 == 0;
+  if (!out->data || starts % 64 != 0) return false;
+  return !is_untouched(out->data + segments / (lay->inner * lay->groups) / 2 * out->outer);
 }
 
 /* ---- the threshold: bytes, or one of the two below ---- */

@@ -23,8 +23,9 @@ void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_ea
  * together, and one part in `parts` of those of each thread, if there are several. */
 bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor);
 
-/* Whether rows can be written by non-temporal stores: whole cache lines from aligned addresses. */
-bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes);
+/* Whether rows can be written by non-temporal stores with profit: whole cache lines from aligned addresses, to memory
+ * that has been touched before. */
+bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes, int64_t segments);
 
 /* Whether two tensors of rows are one: in place. */
 static inline bool rms_same_rows(const rms_rows *a, const rms_rows *b) {

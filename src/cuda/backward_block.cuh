@@ -118,6 +118,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   const Block &block;
   typename Block::Sums &sums;
   const float4 *gain;
+  bool calm; /* gains_are_calm() */
   Packed<S, V> x[NV], added[NV];
   Packed<T, V> dy[NV], rounded[NV]; /* rounded: u of 16-bit types, which is kept */
   float h[NV][V], u[NV][V];
@@ -163,10 +164,38 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     }
   }
   /* Where dx goes is worked out while the sums are on their way, where there are registers for it. */
-  static constexpr bool aims_early = FORM != Form::SHIFTED && !(RMS_CUDA_TRIAL & 4);
+  static constexpr bool aims_early = FORM != Form::SHIFTED;
   static constexpr bool asks_late = CLUSTER || (FORM == Form::COMMON    ? !DBIAS
                                                 : FORM == Form::ROUNDED ? !std::is_same_v<T, __half>
                                                                         : FORM != Form::SHIFTED);
+  /* Where there is a register for what it needs to know, rows of zeros get a quicker test. */
+  static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM));
+  /* Whether all gains of the thread lie within 2^-30 and 2^30. With such elements of dy, u is in range: its largest
+   * element is within 2^-60 and 2^60. Rounded to f16 it may not be. */
+  static __device__ __forceinline__ bool gains_are_calm(const BackwardJob &p, const Block &block, const float4 *gain) {
+    static_assert(Limits<float>::sum >= (float)(1ll << 2 * calm_exponent), "u is in range");
+    bool within = !(std::is_same_v<T, __half> && rounds_before<FORM>(p));
+#pragma unroll
+    for (int i = 0; i < NV * Block::Q; i++) {
+      const float4 g = gain[i / Block::Q * block.team + i % Block::Q * block.cells];
+      const Packed<float, 1> four[4] = {
+          {{__float_as_uint(g.x)}}, {{__float_as_uint(g.y)}}, {{__float_as_uint(g.z)}}, {{__float_as_uint(g.w)}}};
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        within &= is_calm(four[j]) & !is_zero(four[j]);
+    }
+    return within;
+  }
+  /* Whether all vectors add exact zeros to the sum of u*h, by a test without branches that may miss some: it is for the
+   * rows of zeros that there are. */
+  __device__ __forceinline__ bool adds_zeros(float mean) const {
+    const bool centred = !LAYER || mean == 0;
+    bool zeros = true;
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      zeros &= is_zero(dy[i]) | (calm & centred & is_zero(x[i]) & is_calm(dy[i]));
+    return zeros;
+  }
   /* What a vector adds to the sum of u*h, which is zero. */
   __device__ __forceinline__ float zero_of(int i, float mean) const {
     if (is_zero(dy[i])) return exact_zero;
@@ -218,9 +247,10 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     if (FORM == Form::ROUNDED) keep_packed(rounded);
     keep_packed(dy);
     if (asks_late && __builtin_expect(zeros, 0)) {
+      const bool quick = asks_quickly && adds_zeros(mean);
 #pragma unroll
       for (int i = 0; i < NV; i++)
-        v[i] = zero_of(i, mean);
+        v[i] = quick ? exact_zero : zero_of(i, mean);
     }
   }
   /* dx, and what the row adds to the column sums. */
@@ -296,6 +326,7 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
 
   using Row = RowInRegisters<T, LAYER, DBIAS, CLUSTER, FORM>;
   const bool saved = has_saved<FORM>(p), layer = is_layer<LAYER, FORM>(p);
+  const bool calm = Row::asks_quickly && Row::gains_are_calm(p, block, block.gain(shared));
   const bool adds_late = Row::adds_late && p.added.data, late = adds_late || (!LAYER && p.late);
   Saved<LAYER, FORM> next = {0, 0};
   int64_t number = block.mine + always_zero(); /* of the team's row */
@@ -314,7 +345,7 @@ __launch_bounds__(most_backward_threads(LAYER, DBIAS, CLUSTER, FORM, std::is_sam
     if (saved && round + 1 < rounds) next.load(p, number + block.stride, block.slice);
     auto place = [&] { return place_in_slice<FORM>(p, number, block.slice); };
     block.wait(shared, stage, turn);
-    Row row = {p, block, sums, block.gain(shared)};
+    Row row = {p, block, sums, block.gain(shared), calm};
     const char *from = block.ring(shared) + stage * stage_bytes;
     if constexpr (FORM == Form::SHIFTED)
       row.take_shifted(from, place());

@@ -213,6 +213,27 @@ template <class S, int V> __device__ __forceinline__ bool is_zero(const Packed<S
   return (bits & (sizeof(S) == 2 ? 0x7fff7fffu : 0x7fffffffu)) == 0;
 }
 
+/* Bits of the mantissa of an element, and what is added to its exponent. */
+template <class S> struct Exponent { static constexpr int mantissa = 23, bias = 127; };
+template <> struct Exponent<__nv_bfloat16> { static constexpr int mantissa = 7, bias = 127; };
+template <> struct Exponent<__half> { static constexpr int mantissa = 10, bias = 15; };
+
+/* Whether the largest element is zero or within 2^-30 and 2^30, of either sign. Every finite f16 is. */
+constexpr int calm_exponent = 30;
+template <class S, int V> __device__ __forceinline__ bool is_calm(const Packed<S, V> &v) {
+  using E = Exponent<S>;
+  constexpr bool wide = E::bias > calm_exponent;
+  constexpr uint32_t least = wide ? (uint32_t)(E::bias - calm_exponent) << E::mantissa : 0,
+                     most = wide ? (uint32_t)(E::bias + calm_exponent) << E::mantissa
+                                 : ((uint32_t)(2 * E::bias + 1) << E::mantissa) - 1;
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < Packed<S, V>::words; i++)
+    largest = sizeof(S) == 2 ? __vmaxu2(largest, v.w[i] & 0x7fff7fffu) : max(largest, v.w[i] & 0x7fffffffu);
+  if (sizeof(S) == 2) largest = max(largest >> 16, largest & 0xffffu);
+  return (largest == 0) | (largest - least <= most - least);
+}
+
 /* Keeps the compiler from unpacking a row once for all its uses: that would double the registers it takes. */
 template <class S, int V, int NV> __device__ __forceinline__ void keep_packed(Packed<S, V> (&x)[NV]) {
 #pragma unroll

@@ -95,3 +95,31 @@ rms_status rms_cuda_backward_apply_sized(const rms_spec *spec, size_t spec_size,
   if (!stats || !sums) return RMS_E_ARGUMENT;
   return run_backward(spec, args, RMS_CHECK_SPLIT, stats, sums, nullptr, stream);
 }
+
+rms_status rms_cuda_forward_check_sized(const rms_spec *spec, size_t spec_size, const rms_forward_args *args,
+                                        size_t args_size, const rms_stat *stats) {
+  const int flags = RMS_CHECK_SPLIT | RMS_CHECK_DEVICE;
+  rms_forward_structs room;
+  rms_forward_job job;
+  int64_t segments;
+  rms_status status = rms_take_forward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
+  if (!stats) return RMS_E_ARGUMENT;
+  rms_stat *made = const_cast<rms_stat *>(stats); /* by the first half */
+  status = rms_check_forward(spec, args, flags | RMS_CHECK_STATS, nullptr, made, &job, &segments);
+  return status ? status : rms_check_forward(spec, args, flags, stats, nullptr, &job, &segments);
+}
+
+rms_status rms_cuda_backward_check_sized(const rms_spec *spec, size_t spec_size, const rms_backward_args *args,
+                                         size_t args_size, const rms_stat *stats, const rms_grad_sum *sums) {
+  const int flags = RMS_CHECK_SPLIT | RMS_CHECK_DEVICE;
+  rms_backward_structs room;
+  rms_backward_job job;
+  int64_t segments;
+  rms_status status = rms_take_backward(&spec, spec_size, &args, args_size, &room);
+  if (status) return status;
+  if (!stats || !sums) return RMS_E_ARGUMENT;
+  rms_grad_sum *made = const_cast<rms_grad_sum *>(sums);
+  status = rms_check_backward(spec, args, flags | RMS_CHECK_STATS, stats, nullptr, made, &job, &segments);
+  return status ? status : rms_check_backward(spec, args, flags, stats, sums, nullptr, &job, &segments);
+}

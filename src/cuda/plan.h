@@ -11,14 +11,6 @@
 #include "device.h"
 #include "jobs.h"
 
-/* Candidates between which a GPU has to decide, as bits of a number; 0 is none of them.
- *   1   backward with options, two stages: a stage is asked for at the end of a row
- *   2   blocks of a cluster wait for the sums of others with the scope of a block
- *   4   where dx goes is worked out after the sums of the row */
-#ifndef RMS_CUDA_TRIAL
-#define RMS_CUDA_TRIAL 0
-#endif
-
 namespace rms_cuda {
 
 /* Who shares a row: lanes of a warp, a block, a cluster of blocks; or the general kernels do it. */
@@ -115,8 +107,8 @@ struct ForwardLine {
 };
 
 /* The first line that fits is taken. LayerNorm waits twice for all threads of a row, so it has fewer of them with eight
- * vectors each. With options a short row takes a block sooner, a wide one a cluster. Two rows of eight vectors (x and
- * the residual) do not fit the registers. */
+ * vectors each; so has RMSNorm where a row would take more than 256 threads. With options a short row takes a block
+ * sooner, a wide one a cluster. Two rows of eight vectors (x and the residual) do not fit the registers. */
 /* clang-format off */
 constexpr ForwardLine forward_table[] = {
     /* role           vectors per thread rows threads early  takes             when */
@@ -126,7 +118,7 @@ constexpr ForwardLine forward_table[] = {
     {  Role::BLOCK,   1024,   4,         1,   256,    true,  aligned_ungated,  When::FEW_ROWS},
     {  Role::BLOCK,   512,    4,         1,   256,    false, layer_alone,      When::ALWAYS},
     {  Role::BLOCK,   1024,   8,         1,   128,    false, layer_alone,      When::ALWAYS},
-    {  Role::BLOCK,   2048,   8,         1,   256,    false, layer_alone,      When::ALWAYS},
+    {  Role::BLOCK,   2048,   8,         1,   256,    false, bare,             When::ALWAYS},
     {  Role::BLOCK,   1024,   4,         1,   256,    false, others,           When::ALWAYS},
     {  Role::BLOCK,   2048,   4,         1,   512,    false, others,           When::ALWAYS},
     {  Role::BLOCK,   4096,   8,         1,   512,    false, bare,             When::ALWAYS},

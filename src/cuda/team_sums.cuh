@@ -57,12 +57,8 @@ __device__ __forceinline__ void wait_for_mail(uint64_t *mailbox, int parity) {
 #if __CUDA_ARCH__ >= 900
   uint32_t at = (uint32_t)__cvta_generic_to_shared(mailbox), done = 0;
   while (!done)
-#if RMS_CUDA_TRIAL & 2
-    asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-#else
     asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 "
                  "%0, 1, 0, p;\n}"
-#endif
                  : "=r"(done)
                  : "r"(at), "r"(parity)
                  : "memory");

@@ -156,6 +156,38 @@ static void random_backward(const rms_spec *spec, const rms_backward_args *a) {
   }
 }
 
+/* The checks of a split call say what the first half refuses, and then what the second does. */
+static void random_checks(const rms_spec *spec, const rms_forward_args *f, const rms_backward_args *b) {
+  const int second = RMS_CHECK_SPLIT | RMS_CHECK_DEVICE, first = second | RMS_CHECK_STATS;
+  rms_forward_job forward;
+  rms_backward_job backward;
+  int64_t segments;
+  rms_stat *stats = at(20);
+  rms_grad_sum *sums = at(22);
+  rms_status status = rms_check_forward(spec, f, first, NULL, stats, &forward, &segments);
+  if (!status) status = rms_check_forward(spec, f, second, stats, NULL, &forward, &segments);
+  expect("check of a forward at random", rms_cuda_forward_check(spec, f, stats), status);
+  status = rms_check_backward(spec, b, first, stats, NULL, sums, &backward, &segments);
+  if (!status) status = rms_check_backward(spec, b, second, stats, sums, NULL, &backward, &segments);
+  expect("check of a backward at random", rms_cuda_backward_check(spec, b, stats, sums), status);
+}
+
+static void test_checks(void) {
+  rms_spec spec = good_spec();
+  rms_forward_args f = good_forward();
+  rms_backward_args b = good_backward();
+  expect("a good forward", rms_cuda_forward_check(&spec, &f, at(20)), RMS_OK);
+  expect("a good backward", rms_cuda_backward_check(&spec, &b, at(20), at(22)), RMS_OK);
+  expect("check without statistics", rms_cuda_forward_check(&spec, &f, NULL), RMS_E_ARGUMENT);
+  expect("check without sums", rms_cuda_backward_check(&spec, &b, at(20), NULL), RMS_E_ARGUMENT);
+  expect("statistics over x", rms_cuda_forward_check(&spec, &f, f.x.data), RMS_E_ALIAS);
+  expect("sums over x", rms_cuda_backward_check(&spec, &b, at(20), b.x.data), RMS_E_ALIAS);
+  f.y.data = NULL;
+  expect("check without y", rms_cuda_forward_check(&spec, &f, at(20)), RMS_E_ARGUMENT);
+  b.dx.data = (char *)at(1) + 4;
+  expect("dx over dy or x", rms_cuda_backward_check(&spec, &b, at(20), at(22)), RMS_E_ALIAS);
+}
+
 static void test_random(void) {
   for (int i = 0; i < 300000; i++) {
     rms_spec spec;
@@ -164,6 +196,7 @@ static void test_random(void) {
     hostile_call(&spec, &f, &b);
     random_forward(&spec, &f);
     random_backward(&spec, &b);
+    random_checks(&spec, &f, &b);
   }
 }
 
@@ -184,6 +217,7 @@ int main(void) {
   test_specs();
   test_calls();
   test_sizes();
+  test_checks();
   test_random();
   if (has_device)
     printf("there is a device: calls without one were not tested\n");

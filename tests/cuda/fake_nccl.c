@@ -6,6 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef RMSNORM_NCCL_DOUBLE
+#include "nccl_double.h"
+#endif
 
 typedef struct meeting {
   pthread_barrier_t barrier;
@@ -51,25 +54,56 @@ static int is_good(cudaError_t error) {
   return error == cudaSuccess;
 }
 
+/* A collective of one rank. */
+typedef struct part {
+  ncclComm_t comm;
+  const void *send;
+  void *receive;
+  size_t count, results;
+  void (*use)(const meeting *all, size_t count, double *result);
+  int good;
+} part;
+
 /* Every rank's numbers come to the host, `use` makes `result` of them, and it goes back to the device. */
-static ncclResult_t meet(ncclComm_t comm, const void *send, void *receive, size_t count, size_t results,
-                         void (*use)(const meeting *all, size_t count, double *result), cudaStream_t stream) {
-  meeting *all = comm->all;
-  double *result = malloc(results * sizeof *result);
-  all->numbers[comm->rank] = malloc(count * sizeof *result);
-  int good = is_good(cudaStreamSynchronize(stream)) &&
-             is_good(cudaMemcpy(all->numbers[comm->rank], send, count * sizeof *result, cudaMemcpyDeviceToHost));
+static void meet(part *p) {
+  meeting *all = p->comm->all;
+  const int rank = p->comm->rank;
+  double *result = malloc(p->results * sizeof *result);
+  all->numbers[rank] = malloc(p->count * sizeof *result);
+  p->good = is_good(cudaMemcpy(all->numbers[rank], p->send, p->count * sizeof *result, cudaMemcpyDeviceToHost));
   pthread_barrier_wait(&all->barrier);
-  good = good && !all->fails;
-  if (good) use(all, count, result);
+  p->good = p->good && !all->fails;
+  if (p->good) p->use(all, p->count, result);
   pthread_barrier_wait(&all->barrier);
-  free(all->numbers[comm->rank]);
-  good = good && is_good(cudaMemcpy(receive, result, results * sizeof *result, cudaMemcpyHostToDevice));
+  free(all->numbers[rank]);
+  p->good = p->good && is_good(cudaMemcpy(p->receive, result, p->results * sizeof *result, cudaMemcpyHostToDevice));
   free(result);
-  if (comm->rank == 0) all->fails = 0;
+  if (rank == 0) all->fails = 0;
   pthread_barrier_wait(&all->barrier);
-  return good ? ncclSuccess : ncclInvalidArgument;
 }
+
+#ifdef RMSNORM_NCCL_DOUBLE
+/* In the stream's turn, as NCCL does; whether it was good is not known before. */
+static void meet_later(void *argument) {
+  part *p = argument;
+  meet(p);
+  if (!p->good) abort();
+  free(p);
+}
+
+static ncclResult_t start(part p, cudaStream_t stream) {
+  part *kept = malloc(sizeof p);
+  *kept = p;
+  double_queue(stream, meet_later, kept);
+  return ncclSuccess;
+}
+#else
+static ncclResult_t start(part p, cudaStream_t stream) {
+  const int good = is_good(cudaStreamSynchronize(stream));
+  meet(&p);
+  return good && p.good && is_good(cudaStreamSynchronize(NULL)) ? ncclSuccess : ncclInvalidArgument;
+}
+#endif
 
 static ncclResult_t queue(ncclComm_t comm, const void *send, void *receive, size_t count, cudaStream_t stream) {
   int good = !comm->all->fails;
@@ -97,12 +131,12 @@ ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDa
                            ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclDouble || op != ncclSum) return ncclInvalidArgument;
   if (comm->all->ranks == 1) return queue(comm, send, receive, count, stream);
-  return meet(comm, send, receive, count, count, add, stream);
+  return start((part){comm, send, receive, count, count, add, 0}, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   if (type != ncclDouble) return ncclInvalidArgument;
   if (comm->all->ranks == 1) return queue(comm, send, receive, count, stream);
-  return meet(comm, send, receive, count, count * (size_t)comm->all->ranks, join, stream);
+  return start((part){comm, send, receive, count, count * (size_t)comm->all->ranks, join, 0}, stream);
 }

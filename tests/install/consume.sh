@@ -64,7 +64,7 @@ staged) # as the makers of packages do
   ;;
 files)
   for file in include/rmsnorm.h include/rmsnorm_openmp.h include/rmsnorm_openmp_loaded.h include/rmsnorm_openmp_team.h \
-    include/rmsnorm_mpi.h; do
+    include/rmsnorm_mpi.h include/rmsnorm_rows.h; do
     cmp "$SOURCE/$file" "$prefix/$file"
   done
   for file in librmsnorm.a librmsnorm.so pkgconfig/rmsnorm.pc cmake/rmsnorm/rmsnormConfig.cmake; do

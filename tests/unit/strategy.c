@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * The choice between the two ways of writing rows past the caches: every row is done once whatever is being timed, from
- * several threads at once too, and the results do not depend on it. */
+ * several threads at once too, and the results do not depend on it. Memory that nobody has touched yet is not written
+ * past the caches. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#endif
 #include "../../src/core/strategy.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../src/core/run.h"
 #include "call.h"
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 enum { THREADS = 4, UNITS = 1000, UNIT_BYTES = 64 << 10, ROWS = 600, COLS = 4096 };
 
@@ -64,7 +72,37 @@ static void same_results(void) {
   free(y);
 }
 
+#if defined(__linux__)
+/* Pages are mapped in by the first store to them; the row in the middle decides. */
+static void untouched_memory(void) {
+  const size_t bytes = sizeof(float) * ROWS * COLS;
+  float *x = aligned_alloc(64, bytes), *want = aligned_alloc(64, bytes), weight[COLS];
+  char *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const rms_layout lay = {.inner = 1, .groups = 1, .width = COLS};
+  const rms_rows rows = {.data = fresh, .outer = COLS * sizeof(float), .inner = 0};
+  t_fill(x, RMS_F32, (int64_t)ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
+  t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 2, 0);
+  if (!T_CHECK(fresh != MAP_FAILED)) return;
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(0));
+  T_EQ_STATUS(RMS_OK, forward(want, x, weight));
+  T_CHECK(!rms_can_stream(&rows, &lay, COLS * sizeof(float), ROWS));
+  T_EQ_STATUS(RMS_OK, forward((float *)(void *)fresh, x, weight));
+  T_EQ_BYTES(want, fresh, bytes);
+  T_CHECK(rms_can_stream(&rows, &lay, COLS * sizeof(float), ROWS));
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(-1));
+  T_EQ_INT(0, munmap(fresh, bytes));
+  free(x);
+  free(want);
+}
+#endif
+
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"every_unit_once", every_unit_once}, {"same_results", same_results}};
+  static const t_case cases[] = {
+    {"every_unit_once", every_unit_once},
+    {"same_results", same_results},
+#if defined(__linux__)
+    {"untouched_memory", untouched_memory}
+#endif
+  };
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
