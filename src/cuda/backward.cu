@@ -27,6 +27,8 @@ template <class T> BackwardKernel kernel_of(const BackwardQuestion &q, Role role
     return nullptr;
   case Form::SHIFTED:
     return q.layer ? kernel_as<T, true, true, Form::SHIFTED>(role) : kernel_as<T, false, false, Form::SHIFTED>(role);
+  case Form::GATED:
+    return backward_block_kernel<T, false, false, false, Form::GATED>;
   case Form::OPTIONS:
     return q.layer ? kernel_as<T, true, true, Form::OPTIONS>(role) : kernel_as<T, false, false, Form::OPTIONS>(role);
   default:

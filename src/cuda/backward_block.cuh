@@ -123,11 +123,35 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   Packed<T, V> dy[NV], rounded[NV]; /* rounded: u of 16-bit types, which is kept */
   float h[NV][V], u[NV][V];
 
+  /* act(z) of vector i and its slope; the gate is what is added. */
+  __device__ __forceinline__ void open_gate(int i, float (&act)[V], float (&slope)[V]) const {
+    unpack(added[i], act);
+    activate(act, slope, p.sigmoid);
+  }
+  /* x and dy of vector i as the norm has them. */
+  __device__ __forceinline__ void open_x(int i, float (&f)[V]) const {
+    unpack(x[i], f);
+    if constexpr (FORM == Form::GATED) {
+      float act[V], slope[V];
+      if (!p.gate_before) return;
+      open_gate(i, act, slope);
+      multiply(f, act);
+    }
+  }
+  __device__ __forceinline__ void open_dy(int i, float (&f)[V]) const {
+    unpack(dy[i], f);
+    if constexpr (FORM == Form::GATED) {
+      float act[V], slope[V];
+      if (p.gate_before) return;
+      open_gate(i, act, slope);
+      rms_cuda::open_dy<T>(p, f, act);
+    }
+  }
   __device__ __forceinline__ unsigned mask(int i) const {
     return counted_mask<T, FORM>(p, block.first + i * block.team);
   }
   __device__ __forceinline__ bool counts_all() const { return p.whole; }
-  __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { unpack(x[i], f); }
+  __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { open_x(i, f); }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
     float v[SUMS * NV];
 #pragma unroll
@@ -169,7 +193,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
                                                 : FORM == Form::ROUNDED ? !std::is_same_v<T, __half>
                                                                         : FORM != Form::SHIFTED);
   /* Where there is a register for what it needs to know, rows of zeros get a quicker test. */
-  static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM));
+  static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM) && FORM != Form::GATED);
   /* Whether all gains of the thread lie within 2^-30 and 2^30. With such elements of dy, u is in range: its largest
    * element is within 2^-60 and 2^60. Rounded to f16 it may not be. */
   static __device__ __forceinline__ bool gains_are_calm(const BackwardJob &p, const Block &block, const float4 *gain) {
@@ -198,8 +222,16 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   }
   /* What a vector adds to the sum of u*h, which is zero. */
   __device__ __forceinline__ float zero_of(int i, float mean) const {
-    if (is_zero(dy[i])) return exact_zero;
-    if (!is_zero(x[i]) || (LAYER && mean != 0)) return 0.0f;
+    if constexpr (FORM == Form::GATED) {
+      float f[V];
+      open_dy(i, f);
+      if (is_zero(f)) return exact_zero;
+      open_x(i, f);
+      if (!is_zero(f)) return 0.0f;
+    } else {
+      if (is_zero(dy[i])) return exact_zero;
+      if (!is_zero(x[i]) || (LAYER && mean != 0)) return 0.0f;
+    }
     /* u once more, from what the compiler does not know to be the same: it would keep all of it in registers until
      * here, for every row */
     Packed<T, V> same = dy[i];
@@ -207,7 +239,10 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     for (int j = 0; j < Packed<T, V>::words; j++)
       same.w[j] ^= always_zero();
     float again[V], g[V];
-    unpack(same, again);
+    if constexpr (FORM == Form::GATED)
+      open_dy(i, again);
+    else
+      unpack(same, again);
 #pragma unroll
     for (int j = 0; j < V; j++) {
       g[j] = reinterpret_cast<const volatile float *>(gain + i * block.team + j / 4 * block.cells)[j % 4];
@@ -225,8 +260,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       float a = 0, b = 0;
-      unpack(x[i], h[i]);
-      unpack(dy[i], u[i]);
+      open_x(i, h[i]);
+      open_dy(i, u[i]);
       normalise<LAYER>(h[i], r, mean);
       weigh<T, FORM == Form::ROUNDED ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
       if (FORM == Form::ROUNDED) {
@@ -246,12 +281,39 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     if (h_again) keep_packed(x);
     if (FORM == Form::ROUNDED) keep_packed(rounded);
     keep_packed(dy);
+    if (FORM == Form::GATED) keep_packed(added);
     if (asks_late && __builtin_expect(zeros, 0)) {
       const bool quick = asks_quickly && adds_zeros(mean);
 #pragma unroll
       for (int i = 0; i < NV; i++)
         v[i] = quick ? exact_zero : zero_of(i, mean);
     }
+  }
+  /* Of a vector with a gate. */
+  __device__ __forceinline__ void finish_gated(const RowTargets &to, float r, float c2, ColumnSums<NV, V> &dweight,
+                                               int i, int vector) {
+    float d[V], g[V];
+    open_x(i, h[i]);
+    open_dy(i, d);
+    normalise<LAYER>(h[i], r, 0);
+    add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
+    weigh<T, FORM>(p, d, gain + i * block.team, block.cells);
+    finish_dx<LAYER, FORM>(p, d, h[i], 0, c2, r, vector * V);
+    keep_packed(x), keep_packed(dy), keep_packed(added); /* what follows is formed again: fewer registers */
+    if (vector >= p.stored) return;
+    float act[V], slope[V], given[V];
+    unpack(dy[i], given);
+    if (p.gate_before) {
+      unpack(x[i], given);
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        g[j] = reinterpret_cast<const float *>(gain + i * block.team + j / 4 * block.cells)[j % 4];
+      make_ungated<T>(p, h[i], g);
+    }
+    open_gate(i, act, slope);
+    store_gated<T>(p, d, given, h[i], act, slope, to, vector);
+    asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
   }
   /* dx, and what the row adds to the column sums. */
   __device__ __forceinline__ void finish(const RowTargets &to, float r, float mean, float c1, float c2,
@@ -260,6 +322,10 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     for (int i = 0; i < NV; i++) {
       const int vector = block.first + i * block.team;
       float d[V];
+      if constexpr (FORM == Form::GATED) {
+        finish_gated(to, r, c2, dweight, i, vector);
+        continue;
+      }
       unpack(dy[i], d);
       if (h_again) {
         unpack(x[i], h[i]);

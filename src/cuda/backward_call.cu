@@ -54,7 +54,10 @@ static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameter
   p->added_is_f32 = lay.residual_is_f32 && !job.add_to_dx, p->copy_is_f32 = lay.residual_is_f32;
   p->dy = job.dy, p->x = job.x, p->dx = job.dx, p->copy = job.dresidual_out;
   p->added = job.add_to_dx ? job.dx : job.dresidual;
-  if (!job.dx.data && !p->copy_is_f32) { /* one place alone */
+  if (job.gate.data) {
+    p->added = job.gate, p->copy = job.dgate;
+    p->gate_before = lay.gate_place == RMS_GATE_BEFORE, p->sigmoid = lay.activation == RMS_ACT_SIGMOID;
+  } else if (!job.dx.data && !p->copy_is_f32) { /* one place alone */
     p->dx = job.dresidual_out;
     p->copy = {};
   }
@@ -87,6 +90,7 @@ static bool find_ends(const rms_backward_job &job, int64_t outer, BackwardJob *p
 static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted, bool aligned) {
   const rms_layout &lay = job.lay;
   if (!aligned) return Form::SHIFTED;
+  if (job.gate.data) return Form::GATED;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
   if (p.slices > 1 || p.inner.rows != 0 || !wanted.saved || added || !p.whole || p.eps_outside ||
@@ -96,15 +100,22 @@ static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wan
   return element_size(lay.dtype) == 2 && !layer && p.dx.data ? Form::ROUNDED : Form::OPTIONS;
 }
 
+/* Whether the kernels of aligned rows have a call with a gate. */
+static bool takes_gate(const rms_backward_job &job, const Wanted &wanted) {
+  return job.lay.kind == RMS_KIND_RMS && !wanted.dbias && !job.bias && !job.x_is_f32 && !job.dresidual.data &&
+         !job.dresidual_out.data && !job.add_to_dx;
+}
+
 static bool choose_aligned(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted,
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || job.gate.data || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 ||
-      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
+      vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
+  if (job.gate.data && (!aligned || !takes_gate(job, wanted))) return false;
   if (!aligned && !find_ends(job, outer, &p)) return false;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
   p.weight = lay.weight, p.weight_is_f32 = lay.weight_is_f32;
@@ -293,7 +304,8 @@ static cudaError_t run(const Device &device, Choice &c, const Workspace &w, char
     cudaError_t error = run_aligned(device, c, w, workspace, stream);
     if (error != cudaSuccess) return error;
   }
-  return job.dx.data || job.dresidual_out.data || job.sums_out ? run_rows(device, c, stream) : cudaSuccess;
+  const bool rows = job.dx.data || job.dresidual_out.data || job.dgate.data || job.sums_out;
+  return rows ? run_rows(device, c, stream) : cudaSuccess;
 }
 
 static FinishJob finish_job(const rms_backward_args *args, const Choice &c, const char *workspace) {

@@ -36,11 +36,38 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
     clear(v);
     if (here(i)) load_sum<T, FORM>(p, v, row_at<has_options(FORM)>(p.x, at), vector(i), p.x_is_f32);
     unpack(v, x);
+    if constexpr (FORM == Form::GATED) {
+      if (!p.gate_before) return;
+      float act[V];
+      load_gate(i, act);
+      activate(act, p.sigmoid);
+      multiply(x, act);
+    }
   }
   __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const {
     Packed<T, V> v;
     load_packed_dy(i, v);
     unpack(v, dy);
+    if constexpr (FORM == Form::GATED) {
+      if (p.gate_before) return;
+      float act[V];
+      load_gate(i, act);
+      activate(act, p.sigmoid);
+      open_dy<T>(p, dy, act);
+    }
+  }
+  __device__ __forceinline__ void load_gate(int i, float (&z)[V]) const {
+    Packed<T, V> v;
+    clear(v);
+    if (here(i)) load_vector<true, true>(v, row_at<true>(p.added, at) + vector(i) * 16, V);
+    unpack(v, z);
+  }
+  /* x or dy as it is in memory, whichever the gate multiplies. */
+  __device__ __forceinline__ void load_given(int i, float (&f)[V]) const {
+    Packed<T, V> v;
+    clear(v);
+    if (here(i)) load_vector<true, true>(v, row_at<true>(p.gate_before ? p.x : p.dy, at) + vector(i) * 16, V);
+    unpack(v, f);
   }
   __device__ __forceinline__ void load_g(int i, float (&g)[V]) const { sums.gain(i, g); }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
@@ -58,7 +85,7 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   Packed<sum_of<T, FORM>, V> added;
   float u[V], g[V], h[V];
   row.load_packed_dy(i, dy);
-  unpack(dy, u);
+  row.load_dy(i, u);
   row.load_x(i, h);
   gradient_h(h, f.scale, f.mean, f.r);
   {
@@ -78,6 +105,15 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   gradient_u<true, T>(norm, u, g, f.up);
   gradient_dx<true>(f, u, h, row.mask(i));
   if (!row.active || row.vector(i) >= p.stored) return;
+  if constexpr (FORM == Form::GATED) {
+    float act[V], slope[V], given[V];
+    row.load_gate(i, act);
+    activate(act, slope, p.sigmoid);
+    row.load_given(i, given);
+    make_ungated<T>(p, h, g);
+    store_gated<T>(p, u, given, h, act, slope, targets_of<FORM>(p, row.at), row.vector(i));
+    return;
+  }
   clear(added);
   if (has_options(FORM) && p.added.data)
     load_sum<T, FORM>(p, added, row_at<true>(p.added, row.at), row.vector(i), p.added_is_f32);

@@ -8,6 +8,7 @@
 #define RMS_CUDA_BACKWARD_STEPS_CUH
 
 #include <type_traits>
+#include "activation.cuh"
 #include "columns.cuh"
 #include "guard.cuh"
 #include "plan.h"
@@ -109,6 +110,54 @@ __device__ __forceinline__ void weigh(const BackwardJob &p, float (&u)[V], const
   if (rounds_before<FORM>(p)) round_to<T>(u);
 }
 
+/* ---- gates ---- */
+
+/* Where the dx of a row goes. */
+struct RowTargets {
+  char *dx, *copy;
+};
+template <Form FORM> __device__ __forceinline__ RowTargets targets_of(const BackwardJob &p, const RowPlace &at) {
+  constexpr bool options = has_options(FORM);
+  return {row_at<options>(p.dx, at), options && p.copy.data ? row_at<options>(p.copy, at) : nullptr};
+}
+
+/* dm from dy, with act(z). */
+template <class T, int V>
+__device__ __forceinline__ void open_dy(const BackwardJob &p, float (&dy)[V], const float (&act)[V]) {
+  multiply(dy, act);
+  if (p.round_product) round_to<T>(dy);
+}
+
+/* What the forward multiplied by act(z) after the norm, from h and the weights. */
+template <class T, int V>
+__device__ __forceinline__ void make_ungated(const BackwardJob &p, float (&h)[V], const float (&g)[V]) {
+  const Affine form = {true, false, p.round_before, p.weight_is_f32};
+  affine<T>(h, g, g, form);
+  round_before_gate<T>(h, form);
+}
+
+/* dx and dgate of a vector. d: the gradient of what was normalised, or of x; given: x or dy as it is in memory,
+ * whichever is multiplied by the slope beside d or m. */
+template <class T, int V>
+__device__ __forceinline__ void store_gated(const BackwardJob &p, float (&d)[V], const float (&given)[V],
+                                            const float (&m)[V], const float (&act)[V], const float (&slope)[V],
+                                            const RowTargets &to, int vector) {
+  Packed<T, V> packed;
+  float dgate[V];
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    dgate[j] = (p.gate_before ? d[j] * given[j] : given[j] * m[j]) * slope[j];
+  if (p.gate_before) multiply(d, act);
+  if (p.dx.data) {
+    pack(packed, d);
+    store_vector<true>(to.dx + vector * 16, packed, V);
+  }
+  if (p.copy.data) {
+    pack(packed, dgate);
+    store_vector<true>(to.copy + vector * 16, packed, V);
+  }
+}
+
 /* ---- dweight ---- */
 
 /* Products of elements, each rounded to the type. */
@@ -202,15 +251,6 @@ __device__ __forceinline__ void load_sum(const BackwardJob &p, Packed<S, V> &v, 
     unpack(narrow, f);
     pack(v, f);
   }
-}
-
-/* Where the dx of a row goes. */
-struct RowTargets {
-  char *dx, *copy;
-};
-template <Form FORM> __device__ __forceinline__ RowTargets targets_of(const BackwardJob &p, const RowPlace &at) {
-  constexpr bool options = has_options(FORM);
-  return {row_at<options>(p.dx, at), options && p.copy.data ? row_at<options>(p.copy, at) : nullptr};
 }
 
 /* A vector of a row of the data type to memory. TOGETHER: all lanes of a warp do it. */

@@ -90,6 +90,8 @@ struct BackwardJob {
   bool round_before;  /* h and u are rounded to the data type before the weight      */
   bool round_product; /* and dy*h                                                    */
   bool saved;         /* rstd and mean are there, and are all that is needed         */
+  bool gate_before;   /* of a gate, which is `added`, and dgate is the copy: before the norm, else after it */
+  bool sigmoid;       /* its activation; else silu                                   */
 };
 
 /* ---- any rows ---- */

@@ -72,6 +72,7 @@ static int cell_bytes(const BackwardQuestion &q) {
 /* The widest row of each role. */
 static Role backward_role(const Device &device, const BackwardQuestion &q) {
   if (q.form == Form::SHIFTED && (!device.clusters || q.vectors < 2)) return Role::GENERAL;
+  if (q.form == Form::GATED && (q.vectors <= 32 || q.vectors > BACKWARD_TEAM * BACKWARD_VECTORS)) return Role::GENERAL;
   if (q.vectors <= 32) return Role::WARP;
   if (q.vectors <= BACKWARD_TEAM * BACKWARD_VECTORS) return Role::BLOCK;
   const int most = device.wide_clusters ? WIDE_CLUSTER : MAX_CLUSTER;

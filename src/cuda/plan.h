@@ -157,16 +157,18 @@ ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t ro
  *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
  *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
  *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data
- *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone */
-enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM, SHIFTED };
+ *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone
+ *   GATED      as OPTIONS, of RMSNorm with a gate and nothing to be added to dx; of rows within a block alone */
+enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM, SHIFTED, GATED };
 __host__ __device__ constexpr bool has_options(Form form) {
-  return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::SHIFTED;
+  return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::SHIFTED || form == Form::GATED;
 }
 
 /* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 112, 128 and
  * more where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
 __host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form, bool f16,
                                                         bool early_starts) {
+  if (form == Form::GATED) return (int)BACKWARD_TEAM;
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
   if (form == Form::SHIFTED && !layer && !cluster && !f16 && early_starts) return 576;
   const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
