@@ -115,13 +115,17 @@ constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
                                      : sizeof(S) != sizeof(T)               ? 512 / MOST
                                                                             : 1024 / MOST;
 
+/* The same with a gate, of which LayerNorm needs more again. */
+template <bool LAYER, int MOST> constexpr int gated_block_blocks = (LAYER ? 512 : 768) / MOST;
+
 /* MOST: threads of a block. EARLY: the weights are loaded with the row, and the next kernel starts late, which is
  * quicker for few rows; otherwise the registers are worth more. */
 template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST,
           rms_gate_place GATE>
-__global__ void __launch_bounds__(
-    MOST,
-    (forward_block_blocks<T, S, NV, OPTIONS, (SHIFTED && (RESIDUAL || LAYER)) || GATE != RMS_GATE_NONE, EARLY, MOST>))
+__global__ void
+__launch_bounds__(MOST, (GATE != RMS_GATE_NONE
+                             ? gated_block_blocks<LAYER, MOST>
+                             : forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RESIDUAL || LAYER), EARLY, MOST>))
     forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
