@@ -26,7 +26,9 @@ ISAS = [
     ("avx512_bf16", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
     ("neon", "RMS_WITH_NEON", None),
 ]
-ARCHITECTURE = {"emmintrin.h": "__x86_64__", "immintrin.h": "__x86_64__", "cpuid.h": "__x86_64__", "arm_neon.h": "__aarch64__"}
+# System headers that not every machine has.
+CONDITION = {"emmintrin.h": "__x86_64__", "immintrin.h": "__x86_64__", "cpuid.h": "__x86_64__", "arm_neon.h": "__aarch64__",
+             "sys/mman.h": "__linux__"}
 
 HEAD = """\
 /* SPDX-License-Identifier: MIT
@@ -143,9 +145,9 @@ class Amalgamation:
         return banner(path.relative_to(ROOT)) + text
 
     def system_includes(self):
-        lines = [f"#include <{name}>\n" for name in sorted(self.system - ARCHITECTURE.keys())]
-        for name in sorted(self.system & ARCHITECTURE.keys()):
-            lines.append(f"#if defined({ARCHITECTURE[name]})\n#include <{name}>\n#endif\n")
+        lines = [f"#include <{name}>\n" for name in sorted(self.system - CONDITION.keys())]
+        for name in sorted(self.system & CONDITION.keys()):
+            lines.append(f"#if defined({CONDITION[name]})\n#include <{name}>\n#endif\n")
         return "".join(lines) + '#include "rmsnorm.h"\n'
 
     def write(self):
