@@ -37,6 +37,12 @@ def test_bench():
     assert len(lines) == 3 and "512x4096" in lines[-1]
 
 
+def test_bench_for_no_time():
+    for seconds in ("0", "-1", "nan", "inf", "long"):
+        result = run("bench", "--seconds", seconds)
+        assert result.returncode == 2 and "--seconds" in result.stderr and result.stdout == ""
+
+
 def test_bad_command():
     result = run("dance")
     assert result.returncode == 2 and "dance" in result.stderr
