@@ -30,6 +30,13 @@ def test_check():
     assert all(line.endswith("ok") for line in result.stdout.splitlines())
 
 
+def test_check_without_bfloat16():
+    program = "import sys; sys.modules['ml_dtypes'] = None; from rmsnorm.__main__ import main; sys.exit(main(['check']))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "bfloat16  not checked: the package ml_dtypes is not installed" in result.stdout.splitlines()
+
+
 def test_bench():
     result = run("bench", "--seconds", "0.01")
     assert result.returncode == 0, result.stderr
