@@ -11,19 +11,29 @@ The functions here take NumPy arrays and anything with ``__dlpack__``. ``rmsnorm
 ``rmsnorm.nn`` the modules, ``rmsnorm.jax`` those for JAX, and ``rmsnorm.patch(model)`` swaps the norms of a Hugging Face
 model. A row's result depends on the row and the arguments alone: not on the batch, the threads or the instruction set.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ._core import info as _info
 from ._numpy import layer_norm, rms_norm
 from ._numpy_backward import GatedGradients, Gradients, layer_norm_backward, rms_norm_backward
+from ._options import TOLERANCE as _TOLERANCE
+
+if TYPE_CHECKING:
+    from torch.nn import Module as _Module
+
+    from .hf import Report as _Report
 
 __version__: str = _info()["version"]
 __all__ = ["GatedGradients", "Gradients", "layer_norm", "layer_norm_backward", "patch", "rms_norm", "rms_norm_backward"]
 
 
-def patch(model, **options):
+def patch(model: _Module, *, tolerance: float = _TOLERANCE) -> _Report:
     """Swaps the norms of a torch model for this library's where a trial run gives the same bits.
 
     See :func:`rmsnorm.hf.patch`, which this calls; torch is imported only then.
     """
     from .hf import patch as patch_model
 
-    return patch_model(model, **options)
+    return patch_model(model, tolerance=tolerance)

@@ -19,7 +19,7 @@ def info() -> int:
     if known["active"] is None:
         print(f"RMSNORM_ISA={os.environ.get('RMSNORM_ISA')} cannot be used on this machine", file=sys.stderr)
         return 1
-    print(f"stores bypass the cache beyond {known['stream_bytes']} bytes")
+    print(f"stores bypass the cache beyond {known['stream_bytes']} bytes, except to memory that has never been touched")
     state = _cuda_state()
     print("CUDA tensors are served" if state == "c++" else f"CUDA tensors are not served: {state}")
     return 0
@@ -45,6 +45,13 @@ def _cuda_is_there() -> bool:
     return state == "c++"
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time")
+    return seconds
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rmsnorm", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -52,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     trial = commands.add_parser("check", help="every type against float64 formulas, instruction sets against each other")
     timing = commands.add_parser("bench", help="times beside torch.nn.functional, or NumPy where torch is missing")
     timing.add_argument("--full", action="store_true", help="larger shapes too")
-    timing.add_argument("--seconds", type=float, default=0.5, help="for each line (default 0.5)")
+    timing.add_argument("--seconds", type=_seconds, default=0.5, help="for each line (default 0.5)")
     for command in (trial, timing):
         command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda needs torch and rmsnorm-cuda")
     options = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ def _dtypes() -> list[np.dtype]:
     try:
         found.append(_numpy._array_dtype("bfloat16"))
     except TypeError:
-        pass
+        print("bfloat16  not checked: the package ml_dtypes is not installed")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._options import LAYER, gate_mode, mode_of, partial_of
+from ._options import LAYER, gate_mode, groups_of, mode_of, partial_of
 
 _NUMBER = (int, float, np.floating, np.integer)
 
@@ -51,21 +51,18 @@ def _threads(threads: int | None) -> int:
 def _float(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, _NUMBER):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    return float(value)
-
-
-def _groups(groups: int) -> int:
-    if isinstance(groups, bool) or not isinstance(groups, (int, np.integer)):
-        raise TypeError(f"groups must be an int, not {type(groups).__name__}")
-    if groups < 1:
-        raise ValueError(f"groups is {groups}; it must be at least 1")
-    return int(groups)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is an int that no float can hold") from None
 
 
 def _indices(indices: Any) -> list[int] | None:
     if indices is None:
         return None
     array = np.asarray(indices)
+    if array.size == 0:
+        raise ValueError("indices is empty; at least one element must enter the statistic")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError("indices must be a list of integers")
     return array.tolist()
@@ -108,7 +105,7 @@ def _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial,
         eps if type(eps) is float else _float("eps", eps),
         weight_offset if type(weight_offset) is float else _float("weight_offset", weight_offset),
         partial or 0,
-        groups if groups == 1 and type(groups) is int else _groups(groups),
+        groups_of(groups),
         mode,
         None if indices is None else _indices(indices),
         threads if threads == 1 and type(threads) is int else _threads(threads),

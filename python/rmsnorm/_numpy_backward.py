@@ -2,13 +2,13 @@
 """The gradients of the operations on arrays."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from . import _core
-from ._numpy import _array_dtype, _check_kinds, _cols, _empty_like, _float, _groups, _indices, _threads
-from ._options import GATE_AFTER, LAYER, gate_mode, mode_of, partial_of
+from ._numpy import _array_dtype, _check_kinds, _cols, _empty_like, _float, _indices, _threads
+from ._options import GATE_AFTER, LAYER, gate_mode, groups_of, mode_of, partial_of
 
 
 class Gradients(NamedTuple):
@@ -42,7 +42,7 @@ def _bias_array(bias: Any, mode: int) -> Any:
 def _backward(
     mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, threads
 ) -> Gradients | GatedGradients:
-    groups = _groups(groups)
+    groups = groups_of(groups)
     if partial is not None and indices is not None:
         raise ValueError("partial and indices exclude each other")
     partial = partial_of(partial, _cols(x, "x"), groups)
@@ -69,6 +69,18 @@ def _gradient_of(name: str, parameter: Any) -> np.ndarray:
     return np.empty(shape, _array_dtype(dtype))
 
 
+@overload
+def rms_norm_backward(
+    dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: None = None,
+    gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
+    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+) -> Gradients: ...  # fmt: skip
+@overload
+def rms_norm_backward(
+    dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: Any,
+    gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
+    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+) -> GatedGradients: ...  # fmt: skip
 def rms_norm_backward(
     dy: Any,
     x: Any,
@@ -114,6 +126,18 @@ def rms_norm_backward(
     return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, threads)
 
 
+@overload
+def layer_norm_backward(
+    dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: None = None,
+    gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
+    groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+) -> Gradients: ...  # fmt: skip
+@overload
+def layer_norm_backward(
+    dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: Any,
+    gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
+    groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+) -> GatedGradients: ...  # fmt: skip
 def layer_norm_backward(
     dy: Any,
     x: Any,

@@ -2,6 +2,9 @@
 """Options that every front end spells alike, and the numbers that the C side takes for them."""
 from __future__ import annotations
 
+import numbers
+from collections.abc import Callable
+
 from ._core import partial_count
 
 LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
@@ -12,6 +15,8 @@ ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
 EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
 GATE_PLACES = {"after": GATE_AFTER, "before": GATE_BEFORE}
 ACTIVATIONS = {"silu": 0, "sigmoid": SIGMOID}
+TOLERANCE = 0.005  # of rmsnorm.patch: a rounding in another place makes a quarter of 16-bit results differ
+_LARGEST = 2**63 - 1  # that the C side takes
 _MODES = {(r, e): i | j for r, i in ROUNDINGS.items() for e, j in EPS_PLACES.items()}
 
 
@@ -39,16 +44,32 @@ def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:
     return 0
 
 
-def partial_of(partial: int | float | None, cols: int, groups: int) -> int:
-    """How many leading elements enter the statistic: 0 stands for all. A float is a share of the row (of the group)."""
+def groups_of(groups: int) -> int:
+    if type(groups) is int and groups == 1:
+        return 1
+    if isinstance(groups, bool) or not isinstance(groups, numbers.Integral):
+        raise TypeError(f"groups must be an int, not {type(groups).__name__}")
+    if not 1 <= groups <= _LARGEST:
+        raise ValueError(f"groups is {groups}; it must be at least 1 and divide the last dimension")
+    return int(groups)
+
+
+def partial_of(
+    partial: int | float | None, cols: int, groups: int, count: Callable[[int, float], int] = partial_count
+) -> int:
+    """How many leading elements enter the statistic: 0 stands for all. A float is a share of the row (of the group).
+
+    count: gives the number of elements for a share.
+    """
     if partial is None:
         return 0
-    if isinstance(partial, bool) or not isinstance(partial, (int, float)):
+    if isinstance(partial, bool) or not isinstance(partial, numbers.Real):
         raise TypeError(f"partial must be an int (elements) or a float (share of the row), not {type(partial).__name__}")
-    if isinstance(partial, float):
-        if not isinstance(groups, int) or groups < 1 or cols % groups:
-            raise ValueError("groups must be at least 1 and divide the last dimension")
-        return partial_count(cols // groups, partial)
-    if partial < 1:
-        raise ValueError(f"partial is {partial}; at least one element must enter the statistic")
-    return partial
+    if not isinstance(partial, numbers.Integral):
+        groups = groups_of(groups)
+        if cols % groups:
+            raise ValueError(f"groups is {groups}; it must be at least 1 and divide the last dimension")
+        return count(cols // groups, float(partial))
+    if not 1 <= partial <= _LARGEST:
+        raise ValueError(f"partial is {partial}; it must be at least 1 and at most the elements of a row (of a group)")
+    return int(partial)

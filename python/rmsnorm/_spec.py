@@ -9,7 +9,6 @@ import torch
 from ._options import ACTIVATIONS, BEFORE_WEIGHT, GATE_PLACES, LAYER, TORCH_SUMS
 
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
-TOLERANCE = 0.005
 
 
 @dataclasses.dataclass(frozen=True)

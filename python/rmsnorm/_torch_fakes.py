@@ -20,6 +20,18 @@ def empty_stats(x, groups, mode):
     )
 
 
+def on_one_device(fake):
+    """A fake that refuses tensors of several devices: torch takes it for the kernel where one of them is on the meta device."""
+
+    def checked(*arguments):
+        devices = dict.fromkeys(str(a.device) for a in arguments if isinstance(a, torch.Tensor))
+        if len(devices) > 1:
+            raise RuntimeError(f"rmsnorm: the tensors are on different devices: {', '.join(devices)}")
+        return fake(*arguments)
+
+    return checked
+
+
 def _check_weight(x, weight, name):
     if weight is not None and tuple(weight.shape) != tuple(x.shape[-weight.dim() :]) or (
         weight is not None and weight.dim() not in (1, 2)
@@ -42,6 +54,8 @@ def _fake_norm_stats(x, weight, bias, *options):
 
 
 def _fake_add_norm(x, residual, weight, bias, *options):
+    if residual.shape != x.shape:
+        raise RuntimeError("rmsnorm: residual must have the shape of x")
     return _fake_norm(x, weight, bias, *options), torch.empty_like(x, dtype=residual.dtype)
 
 

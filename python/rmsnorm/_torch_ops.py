@@ -23,7 +23,7 @@ import torch
 from . import _core
 from ._cuda import cuda_library
 from ._options import BEFORE_WEIGHT, DEFAULTS, GATE_AFTER, GATE_BEFORE, LAYER, SIGMOID
-from ._torch_fakes import FAKES, WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
+from ._torch_fakes import FAKES, WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX, on_one_device
 from ._torch_python import PYTHON_KERNELS
 
 _OPTIONS = "float eps, float weight_offset=0., int partial=0, int groups=1, int mode=0, Tensor? indices=None"
@@ -260,7 +260,7 @@ def _register_cuda() -> str:
 def _set_up() -> str:
     _define()
     for name, fake in FAKES.items():
-        torch.library.register_fake(f"rmsnorm::{name}", _completed(name, fake), lib=library)
+        torch.library.register_fake(f"rmsnorm::{name}", _completed(name, on_one_device(fake)), lib=library)
     _register_weighted_batching(_register_batching("_norm", 1, None))
     _register_batching("_norm_stats", 1, 1)
     for name in ("_add_norm", "_gated_norm"):

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from . import _gated_trial
-from ._spec import TOLERANCE, Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
+from ._options import TOLERANCE
+from ._spec import Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
 from .torch import CUDA_KERNELS, _run
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

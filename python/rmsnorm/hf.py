@@ -16,7 +16,8 @@ import dataclasses
 import torch
 
 from . import _gated_trial
-from ._spec import TOLERANCE, Spec, Trial, device_of, eps_of
+from ._options import TOLERANCE
+from ._spec import Spec, Trial, device_of, eps_of
 from ._trial import try_module
 from .torch import _run
 
@@ -145,6 +146,12 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     other types than were tried (a float32 weight and bfloat16 data) or on another kind of device than the module's go to the
     old forward.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
+        raise TypeError(f"tolerance must be a number, not {type(tolerance).__name__}")
+    if not 0 <= tolerance <= 1:
+        raise ValueError(f"tolerance is {tolerance}; it is a share, between 0 and 1")
     entries, known = [], {}
     for name, module in model.named_modules():
         cls = type(module)

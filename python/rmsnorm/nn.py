@@ -10,6 +10,9 @@ RMSNorm((4,), eps=None, elementwise_affine=True)
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Union
+
 import torch
 
 from . import _torch_gates, sharded
@@ -18,6 +21,7 @@ from .torch import _run
 
 __all__ = ["GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]
 
+_Device = Union[torch.device, str, int, None]
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
 _EPSILON_32 = torch.finfo(torch.float32).eps
 _DEVICES = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
@@ -48,12 +52,10 @@ def _normalize(x, shape, weight, bias, eps, partial, mode, run=_run_whole):
         x = _as_autocast_does(x, mode)
     if eps is None:
         eps = _EPSILON.get(x.dtype, _EPSILON_32)
-    if len(shape) == 1:
-        if x.shape[-1] != shape[0]:
-            raise RuntimeError(f"the last dimension of x is {x.shape[-1]}; {shape[0]} is expected")
-        return run(x, _fitting(weight, x), _fitting(bias, x), eps, partial, mode)
-    if tuple(x.shape[-len(shape) :]) != tuple(shape):
+    if x.shape[-len(shape) :] != shape:
         raise RuntimeError(f"x has the shape {tuple(x.shape)}; {tuple(shape)} is expected at its end")
+    if len(shape) == 1:
+        return run(x, _fitting(weight, x), _fitting(bias, x), eps, partial, mode)
     weight, bias = (None if p is None else _fitting(p, x).flatten() for p in (weight, bias))
     return run(x.flatten(-len(shape)), weight, bias, eps, partial, mode).reshape(x.shape)
 
@@ -79,7 +81,10 @@ class PartialRMSNorm(torch.nn.RMSNorm):
     PartialRMSNorm((64,), eps=1e-06, elementwise_affine=True, p=0.0625)
     """
 
-    def __init__(self, normalized_shape, p=0.0625, eps=None, elementwise_affine=True, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape: int | Sequence[int], p: float = 0.0625, eps: float | None = None,
+        elementwise_affine: bool = True, device: _Device = None, dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
         self.p = p
         cols = 1
@@ -97,8 +102,8 @@ class PartialRMSNorm(torch.nn.RMSNorm):
 class LayerNorm(torch.nn.LayerNorm):
     """torch.nn.LayerNorm on this library."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return _normalize(input, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER)
 
 
 class GatedRMSNorm(torch.nn.RMSNorm):
@@ -115,9 +120,10 @@ class GatedRMSNorm(torch.nn.RMSNorm):
     """
 
     def __init__(
-        self, normalized_shape, eps=None, elementwise_affine=True, gate_place="after", activation="silu",
-        rounding="after_weight", groups=1, device=None, dtype=None,
-    ):  # fmt: skip
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
+        gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", groups: int = 1,
+        device: _Device = None, dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
         self.gate_place, self.activation, self.rounding, self.groups = gate_place, activation, rounding, groups
         self._mode = mode_of(rounding, "inside") | gate_mode(True, gate_place, activation)
@@ -169,7 +175,10 @@ class ShardedRMSNorm(_Sharded, torch.nn.RMSNorm):
     ShardedRMSNorm((1024,), eps=1e-06, elementwise_affine=True, process_group=default)
     """
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, process_group=None, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
+        process_group: Any = None, device: _Device = None, dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
         self._set_group(process_group)
 
@@ -181,8 +190,9 @@ class ShardedLayerNorm(_Sharded, torch.nn.LayerNorm):
     """LayerNorm of rows whose columns are spread over the processes of a group, as :class:`ShardedRMSNorm`."""
 
     def __init__(
-        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, process_group=None, device=None, dtype=None
-    ):
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+        process_group: Any = None, device: _Device = None, dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device=device, dtype=dtype)
         self._set_group(process_group)
 

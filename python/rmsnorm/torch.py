@@ -21,7 +21,8 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
-from ._options import LAYER, gate_mode, mode_of, partial_of
+from ._core import partial_count
+from ._options import LAYER, gate_mode, groups_of, mode_of, partial_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
 
 __all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
@@ -84,17 +85,26 @@ def _run_add(x, residual, weight, bias, *options):
     return _add_norm_operator(x, residual, weight, bias, *options)
 
 
+# A function of C, which Dynamo cannot trace, but calls with numbers that it knows.
+_constant_count = torch.compiler.assume_constant_result(lambda cols, share: partial_count(cols, share))
+
+
+def _count(cols: int, share: float) -> int:
+    """With Dynamo the graph is one of this width: operator.index makes it a number."""
+    return _constant_count(operator.index(cols), share)
+
+
 def _statistic_of(x, partial, indices, groups) -> tuple[int, torch.Tensor | None]:
     """What the operators take for partial and indices."""
     if indices is None:
-        return 0 if partial is None else partial_of(partial, x.shape[-1], groups), None
+        return 0 if partial is None else partial_of(partial, x.shape[-1], groups, _count), None
     if partial is not None:
         raise ValueError("partial and indices exclude each other")
     try:
         elements = tuple(map(operator.index, indices))
     except TypeError:
         raise TypeError("indices must be a list of ints") from None
-    return 0, _index_tensor(elements, x.shape[-1] // max(groups, 1), x.device)
+    return 0, _index_tensor(elements, x.shape[-1] // groups, x.device)
 
 
 def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) -> torch.Tensor:
@@ -141,13 +151,14 @@ def rms_norm(
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
+        groups = groups_of(groups)
         partial, elements = _statistic_of(x, partial, indices, groups)
         return _gates.run(x, gate, weight, bias, eps, weight_offset, partial, groups, mode, elements)
     whole = partial is None and indices is None
     if whole and mode == 0 and weight_offset == 0.0 and groups == 1 and not _is_grad_enabled():
         if _forward_ad._current_level < 0 and _dtensor is None and not _is_dynamo_compiling():
             return _plain_norm(x, weight, bias, eps)  # what _run would come to, 0.2 microseconds sooner
-    elements = None
+    elements, groups = None, groups_of(groups)
     if not whole:
         partial, elements = _statistic_of(x, partial, indices, groups)
     return _run(x, weight, bias, eps, weight_offset, partial or 0, groups, mode, elements)
@@ -169,6 +180,7 @@ def layer_norm(
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
     mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
+    groups = groups_of(groups)
     if gate is not None:
         return _gates.run(x, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
     return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)
@@ -197,7 +209,7 @@ def add_rms_norm(
     >>> s
     tensor([3., 4.])
     """
-    mode = mode_of(rounding, eps_place)
+    mode, groups = mode_of(rounding, eps_place), groups_of(groups)
     partial, elements = _statistic_of(x, partial, indices, groups)
     return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, elements)
 
@@ -215,5 +227,5 @@ def add_layer_norm(
     eps_place: str = "inside",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``."""
-    mode = LAYER | mode_of(rounding, eps_place)
+    mode, groups = LAYER | mode_of(rounding, eps_place), groups_of(groups)
     return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode, None)

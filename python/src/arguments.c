@@ -141,7 +141,7 @@ int pn_check_dtype(const pn_array *a, const pn_array *x, int allowed) {
   const int or_f32 = allowed == PN_OR_F32 || (allowed == PN_WIDER && x->tensor.dtype != RMS_F64);
   if (!a->owner || a->tensor.dtype == x->tensor.dtype || (or_f32 && a->tensor.dtype == RMS_F32)) return 0;
   PyErr_Format(PyExc_TypeError, "%s has dtype %s; %s%s is wanted", a->name, pn_dtype_name(a->tensor.dtype),
-               pn_dtype_name(x->tensor.dtype), or_f32 ? " or float32" : "");
+               pn_dtype_name(x->tensor.dtype), or_f32 && x->tensor.dtype != RMS_F32 ? " or float32" : "");
   return -1;
 }
 

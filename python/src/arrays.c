@@ -141,16 +141,21 @@ static int refuse_export(const char *name) {
   return -1;
 }
 
-/* Only the versioned form tells whether the memory may be written. Older libraries do not know the argument. */
-static PyObject *export_dlpack(PyObject *method, int writable) {
-  if (!writable) return PyObject_CallNoArgs(method);
+static PyObject *export_versioned(PyObject *method) {
   PyObject *none = PyTuple_New(0), *keywords = Py_BuildValue("{s:(ii)}", "max_version", 1, 0), *capsule = NULL;
   if (none && keywords) capsule = PyObject_Call(method, none, keywords);
   Py_XDECREF(none);
   Py_XDECREF(keywords);
-  if (capsule || !PyErr_ExceptionMatches(PyExc_TypeError)) return capsule;
+  return capsule;
+}
+
+/* Only the versioned form tells whether the memory may be written, and only in it read-only memory is exported. Older
+ * libraries do not know its argument. */
+static PyObject *export_dlpack(PyObject *method, int writable) {
+  PyObject *capsule = writable ? export_versioned(method) : PyObject_CallNoArgs(method);
+  if (capsule || !PyErr_ExceptionMatches(writable ? PyExc_TypeError : PyExc_BufferError)) return capsule;
   PyErr_Clear();
-  return PyObject_CallNoArgs(method);
+  return writable ? PyObject_CallNoArgs(method) : export_versioned(method);
 }
 
 static int open_capsule(pn_array *array, PyObject *capsule, int writable) {

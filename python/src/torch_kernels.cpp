@@ -37,6 +37,8 @@ template <bool DEVICE> struct forward {
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
     check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     require(!weight.get() || !bias.get() || weight.view.ndim == bias.view.ndim, "weight and bias differ in shape");
+    check_weight_dtype(weight.get(), &x.view, "weight must have the dtype of x or float32");
+    check_weight_dtype(bias.get(), &x.view, "bias must have the dtype of x or float32");
   }
 
   void run(bool with_stats) {

@@ -57,6 +57,10 @@ void check_weight(const pn_tensor *w, const pn_tensor *x, const char *message) {
   require(plain || heads, message);
 }
 
+void check_weight_dtype(const pn_tensor *w, const pn_tensor *x, const char *message) {
+  require(!w || w->dtype == x->dtype || w->dtype == RMS_F32, message);
+}
+
 void check_x(const pn_tensor *x) {
   require(x->ndim > 0 && x->shape[x->ndim - 1] > 0, "x needs a last dimension that is not empty");
 }

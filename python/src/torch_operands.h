@@ -21,6 +21,7 @@ void check_x(const pn_tensor *x);
 void check_rows(const pn_tensor *t, const pn_tensor *x, const char *message);
 void check_gate(const pn_tensor *gate, const pn_tensor *x, int32_t dtype);
 void check_weight(const pn_tensor *w, const pn_tensor *x, const char *message);
+void check_weight_dtype(const pn_tensor *w, const pn_tensor *x, const char *message);
 void finish(rms_status status);
 
 /* ---- options: eps, weight_offset, partial, groups, mode; behind them indices ---- */

@@ -30,11 +30,24 @@ def test_check():
     assert all(line.endswith("ok") for line in result.stdout.splitlines())
 
 
+def test_check_without_bfloat16():
+    program = "import sys; sys.modules['ml_dtypes'] = None; from rmsnorm.__main__ import main; sys.exit(main(['check']))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "bfloat16  not checked: the package ml_dtypes is not installed" in result.stdout.splitlines()
+
+
 def test_bench():
     result = run("bench", "--seconds", "0.01")
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.startswith("| forward")]
     assert len(lines) == 3 and "512x4096" in lines[-1]
+
+
+def test_bench_for_no_time():
+    for seconds in ("0", "-1", "nan", "inf", "long"):
+        result = run("bench", "--seconds", seconds)
+        assert result.returncode == 2 and "--seconds" in result.stderr and result.stdout == ""
 
 
 def test_bad_command():

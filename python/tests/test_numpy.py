@@ -241,6 +241,8 @@ def test_numbers_of_numpy_as_options():
     x = randn(2, 8)
     assert same_bits(rmsnorm.rms_norm(x, eps=np.float64(1e-3), groups=np.int64(2), threads=np.int32(1)),
                      rmsnorm.rms_norm(x, eps=1e-3, groups=2))  # fmt: skip
+    for one, other in ((np.int64(3), 3), (np.float32(0.25), 0.25), (np.float64(0.25), 0.25)):
+        assert same_bits(rmsnorm.rms_norm(x, partial=one), rmsnorm.rms_norm(x, partial=other))
 
 
 class Exporter:
@@ -268,6 +270,16 @@ def test_dlpack(dtype):
     assert same_bits(out.array, y)
     grads = rmsnorm.rms_norm_backward(Exporter(x), Exporter(x), Exporter(w))
     assert same_bits(grads.dx, rmsnorm.rms_norm_backward(x, x, w).dx)
+
+
+def test_read_only_dlpack():
+    """Memory that must not be written is exported in the newer form only, and can be read."""
+    x, w = randn(3, 8), randn(8)
+    y = rmsnorm.rms_norm(x, w)
+    x.flags.writeable = w.flags.writeable = False
+    assert same_bits(rmsnorm.rms_norm(Exporter(x), Exporter(w)), y)
+    with pytest.raises(ValueError, match="out is read-only"):
+        rmsnorm.rms_norm(x, w, out=Exporter(x))
 
 
 def test_subclasses():

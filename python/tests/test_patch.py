@@ -247,6 +247,15 @@ def test_nothing_but_equal_bits():
     assert not rmsnorm.patch(torch.nn.ModuleDict({"layer": CohereNorm()}), tolerance=0.0).patched
 
 
+def test_bad_arguments():
+    for model in (None, [LlamaNorm()], "model"):
+        with pytest.raises(TypeError, match="model"):
+            rmsnorm.patch(model)
+    for tolerance, error in (("none", TypeError), (True, TypeError), (-0.1, ValueError), (2, ValueError), (float("nan"), ValueError)):
+        with pytest.raises(error, match="tolerance"):
+            rmsnorm.patch(LlamaNorm(), tolerance=tolerance)
+
+
 def test_the_report_counts():
     model = torch.nn.ModuleDict({"rms": LlamaNorm(), "layer": CohereNorm()}).bfloat16()
     text = str(rmsnorm.patch(model))

@@ -384,6 +384,15 @@ def test_compiled_norm_has_the_same_bits():
             assert torch.equal(a, b)
 
 
+def test_compiled_share_of_a_row():
+    """With a width that is dynamic, too."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: rt.rms_norm(x, partial=0.3, groups=2), fullgraph=True, dynamic=True)
+    for shape in ((3, 16), (5, 16), (3, 24)):
+        x = torch.randn(shape)
+        assert torch.equal(compiled(x), rt.rms_norm(x, partial=0.3, groups=2))
+
+
 def test_export(tmp_path):
     module, x = Block().eval(), torch.randn(4, 16)
     batch = torch.export.Dim("batch", min=2, max=64)
@@ -420,6 +429,21 @@ def test_meta_device():
     x = torch.empty(3, 16, device="meta")
     assert rt.rms_norm(x, torch.empty(16, device="meta")).shape == (3, 16)
     assert rmsnorm.nn.RMSNorm(16, device="meta")(x).device.type == "meta"
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, meta: rt.rms_norm(x, meta[0]),
+    lambda x, meta: rt.rms_norm(meta, x[0]),
+    lambda x, meta: rt.rms_norm(x, bias=meta[0]),
+    lambda x, meta: rt.layer_norm(x, x[0], meta[0]),
+    lambda x, meta: rt.add_rms_norm(x, meta),
+    lambda x, meta: rt.rms_norm(x, gate=meta),
+    lambda x, meta: rt.rms_norm(x.clone().requires_grad_(), meta[0]),
+])  # fmt: skip
+def test_tensors_without_values_beside_others(call):
+    """A result would be memory that nobody has written."""
+    with pytest.raises(RuntimeError, match="different devices: (cpu, meta|meta, cpu)"):
+        call(torch.ones(3, 8), torch.ones(3, 8, device="meta"))
 
 
 # ---- same row, same bits ----
@@ -471,10 +495,28 @@ def test_errors(call):
         call(torch.ones(3, 8), torch.ones(8))
 
 
-@pytest.mark.parametrize("options", [dict(rounding="no"), dict(eps_place="no"), dict(partial=0), dict(partial=1.5)], ids=str)
+@pytest.mark.parametrize("options", [
+    dict(rounding="no"), dict(eps_place="no"), dict(partial=0), dict(partial=1.5), dict(partial=2**70), dict(groups=0),
+    dict(groups=2**70),
+], ids=str)  # fmt: skip
 def test_bad_options(options):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=next(iter(options))):
         rt.rms_norm(torch.ones(3, 8), **options)
+
+
+def test_groups_of_a_wrong_type():
+    for function in (rt.rms_norm, rt.layer_norm, lambda x, **options: rt.add_rms_norm(x, x, **options),
+                     lambda x, **options: rt.rms_norm(x, gate=x, **options)):  # fmt: skip
+        for groups in (True, 2.0, None):
+            with pytest.raises(TypeError, match="groups"):
+                function(torch.ones(3, 8), groups=groups)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_the_dtype_of_a_parameter(name):
+    for x, parameter in ((torch.ones(3, 8), torch.ones(8).bfloat16()), (torch.ones(3, 8).half(), torch.ones(8).double())):
+        with pytest.raises(RuntimeError, match=name):
+            rt.rms_norm(x, **{name: parameter})
 
 
 def memory():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """rmsnorm.nn: modules that stand in for torch's own."""
 import copy
+import inspect
+import typing
 
 import pytest
 import torch
@@ -37,6 +39,29 @@ def test_layer_norm_module(options):
     assert repr(ours) == repr(theirs) and list(ours.state_dict()) == list(theirs.state_dict())
     x = torch.randn(3, 4, 16)
     torch.testing.assert_close(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("name", ["RMSNorm", "LayerNorm"])
+def test_the_signatures_are_those_of_torch(name):
+    ours, theirs = getattr(rmsnorm.nn, name), getattr(torch.nn, name)
+    assert inspect.signature(ours) == inspect.signature(theirs)
+    assert list(inspect.signature(ours.forward).parameters) == list(inspect.signature(theirs.forward).parameters)
+
+
+@pytest.mark.parametrize("shape", [(), (8,), (3, 15)], ids=str)
+def test_rows_of_another_shape(shape):
+    for module in (rmsnorm.nn.RMSNorm(16), rmsnorm.nn.LayerNorm((4, 16)), rmsnorm.nn.PartialRMSNorm(16)):
+        with pytest.raises(RuntimeError, match="is expected at its end"):
+            module(torch.ones(shape))
+
+
+@pytest.mark.parametrize("name", [n for n in rmsnorm.nn.__all__ if n not in ("RMSNorm", "LayerNorm")])
+def test_constructors_have_types(name):
+    """A checker that is strict refuses calls of functions without. Those of RMSNorm and LayerNorm are torch's."""
+    constructor = getattr(rmsnorm.nn, name).__init__
+    hints = typing.get_type_hints(constructor)
+    assert constructor.__module__ == "rmsnorm.nn" and "return" in hints
+    assert set(inspect.signature(getattr(rmsnorm.nn, name)).parameters) <= set(hints)
 
 
 def test_partial_module():

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MIT
+"""What a type checker says of programs that use the package."""
+import os
+import subprocess
+import sys
+
+import rmsnorm
+
+GOOD = """
+import numpy as np
+import rmsnorm
+
+x = np.zeros((4, 8), np.float32)
+y = rmsnorm.rms_norm(x, eps=1e-6, partial=0.5)
+y, total = rmsnorm.layer_norm(x, residual=x, threads=None)
+dx, dweight, dbias = rmsnorm.rms_norm_backward(x, x)
+dx, dweight, dbias, dgate = rmsnorm.rms_norm_backward(x, x, gate=x, bias=x[0])
+dx, dweight, dbias = rmsnorm.layer_norm_backward(x, x)
+dx, dweight, dbias, dgate = rmsnorm.layer_norm_backward(x, x, gate=x, gate_place="before")
+version: str = rmsnorm.__version__
+"""
+BAD = """
+import numpy as np
+import rmsnorm
+
+x = np.zeros((4, 8), np.float32)
+rmsnorm.rms_norm(x, eps="small")
+rmsnorm.rms_norm(x, rows=3)
+dx, dweight, dbias = rmsnorm.rms_norm_backward(x, x, gate=x)
+rmsnorm.layer_norm_backward(x, x).dgate
+rmsnorm.patch(x, tolerance="none")
+"""
+
+
+def check(folder, program):
+    (folder / "program.py").write_text(program)
+    (folder / "rmsnorm").symlink_to(os.path.dirname(rmsnorm.__file__))  # beside it, installed or not
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir=cache", "program.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_a_program_without_mistakes(tmp_path):
+    result = check(tmp_path, GOOD)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_program_with_mistakes(tmp_path):
+    result = check(tmp_path, BAD)
+    lines = [int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line]
+    assert lines == [6, 7, 8, 9, 10], result.stdout + result.stderr
