@@ -50,7 +50,8 @@ typedef enum rms_nccl_mode {
    * Traffic, scratch memory and launches grow with the number of ranks.
    *
    * With block_cols > 0 every shard is measured in blocks of that many columns, which are folded in the order of the
-   * columns. The bits are then a function of the rows and the lengths of the blocks: they do not depend on the number
+   * columns. The bits of y, dx and stats are then a function of the rows and the lengths of the blocks (dweight and
+   * dbias are sums over rows, whose order on a GPU depends on the width of the shard): they do not depend on the number
    * of ranks as long as every shard but the last holds whole blocks (with pRMSNorm: and the statistic ends in the last
    * shard that has a part of it). This takes a statistic per row and block instead of one per row and rank, and a
    * launch for each block of a shard and of the fold. It is offered without index lists and groups; a shard of several
