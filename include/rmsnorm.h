@@ -350,8 +350,9 @@ RMS_API rms_status rms_isa_force(const char *name); /* NULL: back to the automat
  * caches that saves a third of the memory traffic; for smaller data it is slower. The default is half of the L3 cache or,
  * where the L3 is that of a whole socket (over 100 MB), the L2 cache; a call on several threads counts the L2 of each. The
  * environment variable RMSNORM_STREAM_BYTES sets it too: decimal digits only, anything else makes every operation return
- * RMS_E_ENVIRONMENT until a number is set. 0: always, INT64_MAX: never. Outputs in memory that has never been touched get
- * plain stores whatever their size, on Linux, where that is quicker. The bits do not change. */
+ * RMS_E_ENVIRONMENT until a number is set. 0: always, INT64_MAX: never. On Linux an output
+ * gets plain stores whatever its size if the page in its middle has never been touched: small pages are quicker to fill so,
+ * huge ones are not. The bits do not change. */
 RMS_API int64_t rms_stream_threshold(void); /* -1 if RMSNORM_STREAM_BYTES is bad                      */
 RMS_API rms_status rms_stream_threshold_set(int64_t bytes); /* negative: back to the default          */
 

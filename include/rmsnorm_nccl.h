@@ -21,12 +21,13 @@
  * collective, which pays only where the work on a chunk takes longer than that: docs/distributed.md has the figures.
  *
  * Errors: a rank whose arguments are refused returns their status, writes nothing, and still takes part in the
- * collectives, with NaN in memory of its own (cudaMallocAsync). So no rank waits for one that has given up, and the
- * others' results are NaN instead of wrong; the host cannot know the others' status without waiting for the device.
- * What every rank must get right is what says how much is exchanged: the communicator, outer, inner, kind, groups,
- * mode, block_cols, most_cols and chunk_rows. Without it there is nothing to take part with, and the others wait until
- * their NCCL gives up. Rows of whose statistic no rank has an element are NaN. An error of NCCL is RMS_E_COMMUNICATION,
- * after which neither the communicator nor the scratch memory may be used; one of CUDA is RMS_E_DEVICE. */
+ * collectives, with NaN in memory of its own (cudaMallocAsync; without that memory it cannot). So no rank waits for one
+ * that has given up, and the others' results are NaN instead of wrong; the host cannot know the others' status without
+ * waiting for the device. What every rank must get right is what says how much is exchanged: the pointers to spec and
+ * args, the communicator, outer, inner, kind, groups, mode, block_cols, most_cols and chunk_rows. Without it there is
+ * nothing to take part with, and the others wait until their NCCL gives up. Rows of whose statistic no rank has an
+ * element are NaN. An error of NCCL is RMS_E_COMMUNICATION, after which neither the communicator nor the scratch memory
+ * may be used; one of CUDA is RMS_E_DEVICE. */
 #ifndef RMSNORM_NCCL_H
 #define RMSNORM_NCCL_H
 

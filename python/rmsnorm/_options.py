@@ -47,11 +47,11 @@ def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:
 def groups_of(groups: int) -> int:
     if type(groups) is int and groups == 1:
         return 1
-    if isinstance(groups, bool) or not isinstance(groups, numbers.Integral):
+    if isinstance(groups, bool) or not hasattr(groups, "__index__"):
         raise TypeError(f"groups must be an int, not {type(groups).__name__}")
     if not 1 <= groups <= _LARGEST:
         raise ValueError(f"groups is {groups}; it must be at least 1 and divide the last dimension")
-    return int(groups)
+    return int(groups) if isinstance(groups, numbers.Integral) else groups  # a symbol of torch.export
 
 
 def partial_of(

@@ -52,7 +52,7 @@ def _normalize(x, shape, weight, bias, eps, partial, mode, run=_run_whole):
         x = _as_autocast_does(x, mode)
     if eps is None:
         eps = _EPSILON.get(x.dtype, _EPSILON_32)
-    if x.shape[-len(shape) :] != shape:
+    if x.shape[-len(shape) :] != shape and tuple(x.shape[-len(shape) :]) != tuple(shape):
         raise RuntimeError(f"x has the shape {tuple(x.shape)}; {tuple(shape)} is expected at its end")
     if len(shape) == 1:
         return run(x, _fitting(weight, x), _fitting(bias, x), eps, partial, mode)
@@ -110,7 +110,6 @@ class GatedRMSNorm(torch.nn.RMSNorm):
     """RMSNorm with a gate of x's shape and dtype: ``norm(x) * act(gate)``, or ``norm(x * act(gate))`` with gate_place="before".
 
     activation, rounding and groups are those of :func:`rmsnorm.torch.rms_norm`; the other arguments are those of :class:`RMSNorm`.
-    On the CPU only.
 
     >>> norm = GatedRMSNorm(64, eps=1e-6, gate_place="before")
     >>> norm

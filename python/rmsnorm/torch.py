@@ -85,8 +85,13 @@ def _run_add(x, residual, weight, bias, *options):
     return _add_norm_operator(x, residual, weight, bias, *options)
 
 
-# A function of C, which Dynamo cannot trace, but calls with numbers that it knows.
-_constant_count = torch.compiler.assume_constant_result(lambda cols, share: partial_count(cols, share))
+def _constant_count(cols: int, share: float) -> int:
+    """A function of C, which Dynamo cannot trace, but calls with numbers that it knows."""
+    return partial_count(cols, share)
+
+
+# What torch.compiler.assume_constant_result sets; calling that would import all of Dynamo, which takes a second.
+_constant_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _count(cols: int, share: float) -> int:
@@ -140,7 +145,7 @@ def rms_norm(
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
 
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
-    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient; on the CPU only.
+    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)

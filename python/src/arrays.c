@@ -154,8 +154,21 @@ static PyObject *export_versioned(PyObject *method) {
 static PyObject *export_dlpack(PyObject *method, int writable) {
   PyObject *capsule = writable ? export_versioned(method) : PyObject_CallNoArgs(method);
   if (capsule || !PyErr_ExceptionMatches(writable ? PyExc_TypeError : PyExc_BufferError)) return capsule;
-  PyErr_Clear();
-  return writable ? PyObject_CallNoArgs(method) : export_versioned(method);
+  if (writable) {
+    PyErr_Clear();
+    return PyObject_CallNoArgs(method);
+  }
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  capsule = export_versioned(method);
+  if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* it knows no versions, and what it said first counts */
+    PyErr_Restore(type, value, trace);
+    return NULL;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return capsule;
 }
 
 static int open_capsule(pn_array *array, PyObject *capsule, int writable) {

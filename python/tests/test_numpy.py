@@ -282,6 +282,17 @@ def test_read_only_dlpack():
         rmsnorm.rms_norm(x, w, out=Exporter(x))
 
 
+def test_old_exporter_says_why():
+    """One that knows no versions refuses in its own words."""
+
+    class Locked(Exporter):
+        def __dlpack__(self):
+            raise BufferError("the memory is locked")
+
+    with pytest.raises((ValueError, TypeError, BufferError), match="the memory is locked"):
+        rmsnorm.rms_norm(Locked(randn(2, 4)))
+
+
 def test_subclasses():
     class Mine(np.ndarray):
         pass

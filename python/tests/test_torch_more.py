@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
 """rmsnorm.torch: lists of indices, derivatives in forward mode, and every form differentiated twice."""
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ import torch.autograd.forward_ad as fwAD
 from torch.autograd import gradcheck, gradgradcheck
 
 import rmsnorm
+import rmsnorm.nn
 import rmsnorm.torch as rt
 
 LIST = (1, 2, 5)
@@ -131,3 +135,27 @@ def test_tensors_that_a_transform_left_behind():
         own = torch.autograd.grad(function(x * 2).sin().sum(), (x, w))
         left = torch.autograd.grad(function(kept[0]).sin().sum(), (x, w), retain_graph=True)
         assert torch.equal(own[0], left[0]) and torch.equal(own[1], left[1])
+
+
+def test_import_leaves_dynamo_alone():
+    """It takes a second, and who does not compile never needs it."""
+    program = "import sys, rmsnorm.torch, rmsnorm.nn; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_symbolic_groups():
+    class Heads(torch.nn.Module):
+        def forward(self, x):
+            return rt.rms_norm(x, groups=x.shape[-1] // 8)
+
+    x = torch.randn(3, 64)
+    width = 8 * torch.export.Dim("q", min=2, max=16)
+    exported = torch.export.export(Heads(), (x,), dynamic_shapes=({1: width},), strict=False).module()
+    assert torch.equal(exported(x), rt.rms_norm(x, groups=8))  # of this number of groups: it is an int of the operator
+
+
+def test_normalized_shape_as_a_list():
+    norm = rmsnorm.nn.RMSNorm(16)
+    norm.normalized_shape = [16]
+    x = torch.randn(3, 16)
+    assert torch.equal(norm(x), rt.rms_norm(x, norm.weight, torch.finfo(torch.float32).eps))
