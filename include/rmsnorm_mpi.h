@@ -280,26 +280,16 @@ static inline rms_status rms_mpi_check_scratch(const rms_mpi_call *c) {
 
 /* ---- Arguments of some of the rows and columns ---- */
 
-static inline rms_rows rms_mpi_rows_at(const rms_mpi_call *c, int64_t row, int64_t rows, int64_t col) {
-  rms_rows r;
-  r.cols = c->spec->cols;
-  r.segments = c->segments;
-  r.row = row;
-  r.rows = rows;
-  r.col = col;
-  return r;
-}
-
 /* The forward's rows from `row` on, columns from `col` on. */
 static inline rms_forward_args rms_mpi_forward_part(const rms_mpi_call *c, const rms_forward_args *args, int64_t row,
                                                     int64_t rows, int64_t col) {
-  const rms_rows r = rms_mpi_rows_at(c, row, rows, col);
+  const rms_rows_range r = rms_rows_at(c->spec->cols, c->segments, row, rows, col);
   return rms_rows_forward(&r, args);
 }
 
 static inline rms_backward_args rms_mpi_backward_part(const rms_mpi_call *c, const rms_backward_args *args, int64_t row,
                                                       int64_t rows, int64_t col) {
-  const rms_rows r = rms_mpi_rows_at(c, row, rows, col);
+  const rms_rows_range r = rms_rows_at(c->spec->cols, c->segments, row, rows, col);
   return rms_rows_backward(&r, args);
 }
 

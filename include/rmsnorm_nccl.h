@@ -253,16 +253,6 @@ typedef struct rms_nccl_work {
   const rms_stat *stats; /* backward */
 } rms_nccl_work;
 
-static inline rms_rows rms_nccl_rows_at(const rms_nccl_call *c, int64_t row, int64_t rows, int64_t col) {
-  rms_rows r;
-  r.cols = c->spec->cols;
-  r.segments = c->segments;
-  r.row = row;
-  r.rows = rows;
-  r.col = col;
-  return r;
-}
-
 /* -0 is what leaves every number as it is when it is added: the greatest byte of a double is 0x80, the others are 0. */
 static inline void rms_nccl_nothing(rms_nccl_call *c, void *numbers, int64_t doubles) {
   const size_t size = sizeof(double), count = (size_t)doubles;
@@ -303,7 +293,7 @@ static inline int64_t rms_nccl_measured(const rms_nccl_call *c) {
 /* Measures `rows` rows of the columns that `spec` has, from `col` on: to `to`, or as statistics to `packed`. */
 static inline void rms_nccl_measure_part(rms_nccl_call *c, const rms_nccl_work *w, const rms_spec *spec, int64_t row,
                                          int64_t rows, int64_t col, void *to, rms_stat *packed) {
-  const rms_rows r = rms_nccl_rows_at(c, row, rows, col);
+  const rms_rows_range r = rms_rows_at(c->spec->cols, c->segments, row, rows, col);
   const rms_cuda_stream stream = (rms_cuda_stream)c->stream;
   if (w->forward) {
     const rms_forward_args part = rms_rows_forward(&r, w->forward);
@@ -405,7 +395,7 @@ static inline int rms_nccl_at_once(const rms_nccl_work *w) {
 
 static inline void rms_nccl_apply(rms_nccl_call *c, const rms_nccl_work *w, int64_t row, int64_t rows) {
   static const rms_grad_sum no_rows = {0, 0};
-  const rms_rows r = rms_nccl_rows_at(c, row, rows, 0);
+  const rms_rows_range r = rms_rows_at(c->spec->cols, c->segments, row, rows, 0);
   const rms_cuda_stream stream = (rms_cuda_stream)c->stream;
   const int64_t at = row * c->segments;
   if (c->blocks == 0 || c->failed != RMS_OK) return;

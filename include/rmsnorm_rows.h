@@ -13,16 +13,26 @@ extern "C" {
 
 /* Rows `row` to row + rows - 1 of a call whose rows have `cols` columns and `segments` statistics each; columns from
  * `col` on of what is read. */
-typedef struct rms_rows {
+typedef struct rms_rows_range {
   int64_t cols, segments;
   int64_t row, rows, col;
-} rms_rows;
+} rms_rows_range;
+
+static inline rms_rows_range rms_rows_at(int64_t cols, int64_t segments, int64_t row, int64_t rows, int64_t col) {
+  rms_rows_range r;
+  r.cols = cols;
+  r.segments = segments;
+  r.row = row;
+  r.rows = rows;
+  r.col = col;
+  return r;
+}
 
 static inline int64_t rms_rows_size(int32_t dtype) {
   return dtype == RMS_F64 ? 8 : dtype == RMS_F32 ? 4 : 2;
 }
 
-static inline rms_const_view rms_rows_read(const rms_rows *r, rms_const_view v, int32_t as_x, int64_t inner) {
+static inline rms_const_view rms_rows_read(const rms_rows_range *r, rms_const_view v, int32_t as_x, int64_t inner) {
   const int64_t size = rms_rows_size(v.dtype ? v.dtype : as_x);
   if (!v.inner_stride) v.inner_stride = r->cols;
   if (!v.outer_stride) v.outer_stride = (inner ? inner : 1) * v.inner_stride;
@@ -30,8 +40,8 @@ static inline rms_const_view rms_rows_read(const rms_rows *r, rms_const_view v, 
   return v;
 }
 
-static inline rms_view rms_rows_written(const rms_rows *r, rms_view v, int32_t as_x, int64_t inner) {
-  rms_rows whole = *r;
+static inline rms_view rms_rows_written(const rms_rows_range *r, rms_view v, int32_t as_x, int64_t inner) {
+  rms_rows_range whole = *r;
   rms_const_view w;
   whole.col = 0;
   memcpy(&w, &v, sizeof w);
@@ -40,15 +50,15 @@ static inline rms_view rms_rows_written(const rms_rows *r, rms_view v, int32_t a
   return v;
 }
 
-static inline const void *rms_rows_weight(const rms_rows *r, const void *weight, int32_t dtype, int32_t as_x) {
+static inline const void *rms_rows_weight(const rms_rows_range *r, const void *weight, int32_t dtype, int32_t as_x) {
   return weight ? (const char *)weight + r->col * rms_rows_size(dtype ? dtype : as_x) : NULL;
 }
 
-static inline void *rms_rows_numbers(const rms_rows *r, void *numbers, int32_t as_x) {
+static inline void *rms_rows_numbers(const rms_rows_range *r, void *numbers, int32_t as_x) {
   return numbers ? (char *)numbers + r->row * r->segments * (as_x == RMS_F64 ? 8 : 4) : NULL;
 }
 
-static inline rms_forward_args rms_rows_forward(const rms_rows *r, const rms_forward_args *args) {
+static inline rms_forward_args rms_rows_forward(const rms_rows_range *r, const rms_forward_args *args) {
   rms_forward_args part = *args;
   const int64_t inner = args->inner;
   const int32_t type = args->x.dtype;
@@ -63,7 +73,7 @@ static inline rms_forward_args rms_rows_forward(const rms_rows *r, const rms_for
   return part;
 }
 
-static inline rms_backward_args rms_rows_backward(const rms_rows *r, const rms_backward_args *args) {
+static inline rms_backward_args rms_rows_backward(const rms_rows_range *r, const rms_backward_args *args) {
   rms_backward_args part = *args;
   const int64_t inner = args->inner;
   const int32_t type = args->x.dtype;
