@@ -72,14 +72,15 @@ extern "C" {
   X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")                                   \
   X(RMS_E_VERSION, 18, "a struct is longer than this library knows and uses a field that it lacks")                     \
   X(RMS_E_ENVIRONMENT, 19, "RMSNORM_STREAM_BYTES is not a whole number of bytes")                                       \
-  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats or sums is not aligned to the size of its numbers")          \
-  X(RMS_E_COMMUNICATION, 21, "MPI or NCCL reported an error")
+  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats, sums or scale is not aligned to the size of its numbers")         \
+  X(RMS_E_COMMUNICATION, 21, "MPI or NCCL reported an error")                                                           \
+  X(RMS_E_SCALE, 22, "scale_block does not divide the row, or scale_least is negative, infinite or not a number")
 
 typedef enum rms_status {
 #define RMS_STATUS_ENUM(name, number, message) name = number,
   RMS_STATUS_LIST(RMS_STATUS_ENUM)
 #undef RMS_STATUS_ENUM
-  RMS_STATUS_END = 22 /* no status: one more than the last number of this header */
+  RMS_STATUS_END = 23 /* no status: one more than the last number of this header */
 } rms_status;
 
 /* A sentence for a status; never NULL. */
@@ -98,9 +99,16 @@ RMS_API rms_status rms_norm_f32(float *y, const float *x, const float *weight, i
 
 /* The type of a tensor's elements. Each tensor of a call states its own; RMS_AS_X, the value of a field left at zero, means
  * the type of x, and x must state its own. The data type T of a call is the type of x; in a backward it is that of dy. */
-typedef enum rms_dtype { RMS_AS_X = 0, RMS_F32 = 1, RMS_F64 = 2, RMS_BF16 = 3, RMS_F16 = 4 } rms_dtype;
+typedef enum rms_dtype {
+  RMS_AS_X = 0, RMS_F32 = 1, RMS_F64 = 2, RMS_BF16 = 3, RMS_F16 = 4,
+  /* for the quantised output of a forward alone: */
+  RMS_I8 = 5,     /* int8 from -127 to 127                                                                          */
+  RMS_F8E4M3 = 6, /* 8-bit floats without infinities: largest number 448, NaN 0x7f                                  */
+  RMS_F8E5M2 = 7, /* 8-bit floats: largest number 57344, NaN 0x7e                                                   */
+  RMS_Q8_0 = 8    /* ggml's: blocks of 32 elements in 34 bytes, an f16 scale and 32 int8                            */
+} rms_dtype;
 
-/* Bytes of one element: 4, 8, 2, 2; 0 for anything else. */
+/* Bytes of one element: 4, 8, 2, 2, 1, 1, 1; 0 for anything else: RMS_Q8_0 has 34 bytes for 32 elements. */
 RMS_API size_t rms_dtype_size(rms_dtype dtype);
 
 typedef enum rms_kind {
@@ -131,6 +139,12 @@ typedef enum rms_activation {
   RMS_ACT_SIGMOID = 1 /* act(z) = 1/(1 + exp(-z))                                       */
 } rms_activation;
 
+/* How g = weight + weight_offset is rounded. */
+typedef enum rms_gain_rounding {
+  RMS_GAIN_WIDE = 0,     /* to the arithmetic of the data: f32, or f64. Gemma                                             */
+  RMS_GAIN_AS_WEIGHT = 1 /* to the type of the weight: Nemotron's LayerNorm1P; the scale of adaLN as models write it      */
+} rms_gain_rounding;
+
 /* `partial` of a shard that holds no element of the statistic; for rms_stats and the other split functions only. */
 #define RMS_PARTIAL_NONE ((int64_t)-1)
 
@@ -157,6 +171,10 @@ typedef struct rms_spec {
   int32_t weight_per_inner; /* 0: one weight for all rows; 1: weight, bias, dweight, dbias are inner x cols: per head     */
   int32_t gate_place;       /* rms_gate_place; the gate itself is an argument                                             */
   int32_t activation;       /* rms_activation, of the gate                                                                */
+  int64_t scale_block;      /* of a quantised output q: see rms_forward_args                                              */
+  double scale_least;       /* computed scales are at least this; 0: no bound                                             */
+  int32_t gain_rounding;    /* rms_gain_rounding                                                                          */
+  int32_t reserved;         /* 0; anything else is RMS_E_VERSION                                                          */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.
@@ -185,8 +203,9 @@ typedef struct rms_const_view {
   int64_t outer_stride, inner_stride, col_stride;
 } rms_const_view;
 
-/* Types of a forward: T is the type of x. y: T. residual, residual_out: both T, or both f32 with bf16 and f16 data.
- * weight, bias: both T or both f32. Other combinations are RMS_E_DTYPE.
+/* Types of a forward: T is the type of x. y: T; with x not f64, any of f32, bf16 and f16, and the last rounding is then to
+ * y's type instead of to T. residual, residual_out: both T, or both f32 with bf16 and f16 data. weight, bias: both T or both
+ * f32. Other combinations are RMS_E_DTYPE.
  *
  * Statistics (rstd, mean) are dense arrays, one value per outer, inner, group in that order; float, or double for f64 data,
  * aligned as such. */
@@ -196,18 +215,36 @@ typedef struct rms_forward_args {
   rms_const_view x;
   rms_const_view residual;   /* optional: s = R(x + residual) is normalised instead of x; R: rounding to residual's type  */
   const void *weight, *bias; /* optional, dense                                                                           */
-  rms_view y;
+  rms_view y;                /* optional where there is q, rstd or mean                                                   */
   rms_view residual_out;     /* optional, with residual: s                                                                */
   void *rstd, *mean;         /* optional: r and (LayerNorm) the mean, for the backward                                    */
   int32_t weight_dtype, bias_dtype;
   rms_const_view gate;       /* z, with spec->gate_place and only then; T                                                 */
+  rms_view q;                /* optional: y quantised; see below                                                          */
+  void *scale;               /* with q: its scales, float                                                                 */
+  int64_t weight_stride;     /* with weight_per_inner: elements from one weight to the next, and so for bias; 0: cols     */
 } rms_forward_args;
+
+/* A quantised output q holds the y of the call, rounded to y's type whether y is stored or not (with y absent and
+ * y.dtype = 0: to T), divided by a scale and rounded to nearest even. x may not be f64, and the split form has no q.
+ *
+ * q.dtype must be stated: RMS_I8, RMS_F8E4M3, RMS_F8E5M2 or RMS_Q8_0. Strides of q count elements; those of RMS_Q8_0, and
+ * cols, are multiples of 32.
+ *
+ * spec->scale_block decides on the scales (RMS_Q8_0 has its own: scale_block is 0 and `scale` NULL):
+ *   0      one for the tensor: *scale is read
+ *   n > 0  one for n elements of a row next to each other, computed and written: n divides cols (with groups, cols/groups);
+ *          n = cols: one per row. `scale` is dense, one value per outer, inner, block in that order.
+ * A computed scale is max|y|/M, M being 127, 448 or 57344, or spec->scale_least where that is more. docs/numerics.md has the
+ * arithmetic. Results saturate: nothing becomes infinite. A block of zeros has scale 0 (or scale_least) and q = 0. A block
+ * with a NaN or an infinity in y has scale NaN; its q is NaN, and 0 in int8. */
 
 /* Which gradients are added to instead of set. */
 enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS = 4 };
 
 /* Types of a backward: T is the type of dy. x: T, or f32 with bf16 and f16 data: a residual sum that was kept in f32.
- * dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
+ * After a forward whose y had another type than x, dy has that type, x and dx have the same, and T is theirs; such a call
+ * has no residual tensors in f32 beside 16-bit x. dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
  * dbias: T or f32 each. Other combinations are RMS_E_DTYPE.
  * Where x and dy differ in type, RMS_AS_X is ambiguous: every tensor that is given must then state its type, or the call
  * returns RMS_E_DTYPE. */
@@ -231,6 +268,7 @@ typedef struct rms_backward_args {
   const void *bias;          /* with RMS_GATE_AFTER and dgate: the forward's bias, which that gradient depends on         */
   int32_t bias_dtype;        /* that of the weight; without a weight, what weight_dtype is taken to be                    */
   int32_t reserved;          /* 0; anything else is RMS_E_VERSION                                                         */
+  int64_t weight_stride;     /* as in the forward; dweight and dbias are dense                                            */
 } rms_backward_args;
 
 /* ---- 4. The operations ---- */
@@ -239,8 +277,8 @@ typedef struct rms_executor rms_executor;
 
 /* y = norm(x [+ residual]) * g [+ bias]; with a gate, see rms_gate_place: x*act(z) is (x + residual)*act(z) there.
  *
- * Aliasing: y and residual_out may each be exactly x, residual or gate (same pointer, strides and type): in place. Any other
- * overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching (q and k slices of one
+ * Aliasing: y and residual_out may each be exactly x, residual or gate (same pointer and strides, elements of the same
+ * size): in place. Any other overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching (q and k slices of one
  * tensor) are fine.
  * executor: NULL runs on the calling thread. */
 static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor);

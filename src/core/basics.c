@@ -35,7 +35,12 @@ size_t rms_dtype_size(rms_dtype dtype) {
   case RMS_BF16:
   case RMS_F16:
     return 2;
+  case RMS_I8:
+  case RMS_F8E4M3:
+  case RMS_F8E5M2:
+    return 1;
   case RMS_AS_X:
+  case RMS_Q8_0:
     break;
   }
   return 0;

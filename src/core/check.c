@@ -101,6 +101,10 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   if (spec->gate_place < RMS_GATE_NONE || spec->gate_place > RMS_GATE_BEFORE) return RMS_E_MODE;
   if (spec->activation != RMS_ACT_SILU && spec->activation != RMS_ACT_SIGMOID) return RMS_E_MODE;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
+  if (spec->gain_rounding != RMS_GAIN_WIDE && spec->gain_rounding != RMS_GAIN_AS_WEIGHT) return RMS_E_MODE;
+  if (spec->reserved != 0) return RMS_E_VERSION;
+  if (spec->scale_block < 0 || (spec->scale_block && width % spec->scale_block)) return RMS_E_SCALE;
+  if (is_below_zero(spec->scale_least) || exceeds(spec->scale_least, 3.4028234663852886e38)) return RMS_E_SCALE;
 
   lay->groups = groups;
   lay->width = width;
@@ -114,6 +118,7 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   lay->rounding = (rms_rounding)spec->rounding;
   lay->gate_place = (rms_gate_place)spec->gate_place;
   lay->activation = (rms_activation)spec->activation;
+  lay->gain_as_weight = spec->gain_rounding == RMS_GAIN_AS_WEIGHT;
   lay->per_inner = spec->weight_per_inner == 1;
   return RMS_OK;
 }
@@ -128,28 +133,44 @@ static rms_const_view seen(const rms_view *v) {
 
 static const rms_const_view nothing;
 
+/* The weights of a call in elements: how many there are, those of one inner index after those of another, and what they
+ * span in memory. */
+typedef struct {
+  int64_t count, span;
+} weights;
+
+static rms_status check_weights(const rms_spec *spec, int64_t inner, int64_t stride, rms_layout *lay, weights *w) {
+  int64_t sets = spec->weight_per_inner ? inner : 1, bytes;
+  if (stride < 0 || (stride > 0 && !spec->weight_per_inner)) return RMS_E_STRIDE;
+  if (stride > 0 && stride < spec->cols && sets > 1) return RMS_E_STRIDE;
+  if (stride == 0) stride = spec->cols;
+  if (rms_mul_overflows(sets, spec->cols, &w->count) || rms_mul_overflows(sets - 1, stride, &w->span))
+    return RMS_E_SIZE;
+  if (__builtin_add_overflow(w->span, spec->cols, &w->span) || rms_mul_overflows(w->span, 8, &bytes)) return RMS_E_SIZE;
+  if (rms_mul_overflows(stride, 8, &bytes)) return RMS_E_SIZE;
+  lay->weight_inner = spec->weight_per_inner ? stride : 0; /* fill_layout makes bytes of it */
+  return RMS_OK;
+}
+
 static rms_status check_shape(const rms_spec *spec, int64_t outer, int64_t inner, const rms_layout *lay, rms_shape *n,
-                              int64_t *segments, int64_t *weights) {
+                              int64_t *segments) {
   if (outer < 0 || inner < 0) return RMS_E_ARGUMENT;
   n->outer = outer;
   n->inner = inner ? inner : 1;
   n->cols = spec->cols;
   if (rms_mul_overflows(n->outer, n->inner, segments) || rms_mul_overflows(*segments, lay->groups, segments))
     return RMS_E_SIZE;
-  if (rms_mul_overflows(spec->weight_per_inner ? n->inner : 1, spec->cols, weights)) return RMS_E_SIZE;
   int64_t bytes;
-  if (rms_mul_overflows(*segments, (int64_t)sizeof(rms_stat), &bytes) || rms_mul_overflows(*weights, 8, &bytes))
-    return RMS_E_SIZE;
-  return RMS_OK;
+  return rms_mul_overflows(*segments, (int64_t)sizeof(rms_stat), &bytes) ? RMS_E_SIZE : RMS_OK;
 }
 
 /* What the layout takes from the arguments. */
-static void fill_layout(const types *t, const rms_spec *spec, const void *weight, int64_t inner, rms_layout *lay) {
+static void fill_layout(const types *t, const void *weight, int64_t inner, rms_layout *lay) {
   lay->inner = inner;
   lay->weight_is_f32 = t->weight != t->data;
   lay->residual_is_f32 = t->residual != t->data;
   lay->weight = weight;
-  lay->weight_inner = spec->weight_per_inner ? spec->cols * rms_size_of(t->weight) : 0;
+  lay->weight_inner *= rms_size_of(t->weight);
 }
 
 /* A gate is there if the spec has a place for it. */
@@ -169,47 +190,102 @@ static rms_status check_alignment(const void *rstd, const void *mean, int64_t st
 
 /* ---- forward ---- */
 
+/* f64 keeps to itself; the others mix. */
+static bool types_mix(rms_dtype a, rms_dtype b) {
+  return a == b || (a != RMS_F64 && b != RMS_F64);
+}
+
 static rms_status check_forward_types(const rms_forward_args *args, const rms_const_view *y,
-                                      const rms_const_view *residual_out, types *t) {
+                                      const rms_const_view *residual_out, types *t, rms_dtype *y_type) {
   bool known = false;
   if (!rms_is_dtype(args->x.dtype)) return RMS_E_DTYPE;
-  t->data = t->as_x = t->residual = (rms_dtype)args->x.dtype;
-  TRY(check_same(t, y));
+  t->data = t->as_x = t->residual = *y_type = (rms_dtype)args->x.dtype;
+  if ((y->data || args->q.data) && y->dtype != RMS_AS_X) {
+    if (!rms_is_dtype(y->dtype) || !types_mix(t->data, (rms_dtype)y->dtype)) return RMS_E_DTYPE;
+    *y_type = (rms_dtype)y->dtype;
+  }
   TRY(check_residual(t, &args->residual, &known));
   TRY(check_residual(t, residual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
   return check_bias(t, args->weight, args->bias, args->bias_dtype);
 }
 
+/* The types and scales of a quantised output, and its rows. */
+static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_operands *o,
+                                  const rms_layout *lay, rms_quantised *q, rms_tensor *rows) {
+  static const rms_tensor absent;
+  rms_const_view v = seen(&args->q);
+  rms_shape shape = o->shape;
+  *rows = absent;
+  q->rows = absent.rows;
+  if (!v.data) return args->scale ? RMS_E_ARGUMENT : RMS_OK;
+  if (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) return RMS_E_UNSUPPORTED;
+  if (v.dtype < RMS_I8 || v.dtype > RMS_Q8_0 || lay->dtype == RMS_F64) return RMS_E_DTYPE;
+  q->type = (rms_dtype)v.dtype;
+  q->scale = args->scale;
+  q->block = spec->scale_block;
+  q->least = (float)spec->scale_least;
+  if (v.dtype == RMS_Q8_0) {
+    if (args->scale) return RMS_E_ARGUMENT;
+    if (spec->scale_block || lay->width % RMS_Q8_0_ELEMENTS) return RMS_E_SCALE;
+    if (v.outer_stride % RMS_Q8_0_ELEMENTS || v.inner_stride % RMS_Q8_0_ELEMENTS) return RMS_E_STRIDE;
+    v.outer_stride /= RMS_Q8_0_ELEMENTS;
+    v.inner_stride /= RMS_Q8_0_ELEMENTS;
+    shape.cols /= RMS_Q8_0_ELEMENTS;
+  } else if (!args->scale && shape.outer > 0) {
+    return RMS_E_ARGUMENT;
+  }
+  if (misaligned(args->scale, sizeof(float))) return RMS_E_ALIGNMENT;
+  TRY(rms_resolve(&shape, &v, v.dtype == RMS_Q8_0 ? RMS_Q8_0_BYTES : 1, rows));
+  q->rows = rows->rows;
+  return RMS_OK;
+}
+
+/* Something must be written. */
+static bool has_output(const rms_forward_args *args) {
+  return args->y.data || args->q.data || args->rstd || args->mean;
+}
+
+/* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
+static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
+  bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
+  if (flags & RMS_CHECK_DEVICE)
+    return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
+  return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
+}
+
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
                              rms_stat *stats_out, rms_forward_job *job, int64_t *segments) {
   rms_operands o;
   types t;
-  int64_t weights;
+  weights w;
   bool stats = flags & RMS_CHECK_STATS;
   const rms_const_view y = stats ? nothing : seen(&args->y);
   const rms_const_view residual_out = stats ? nothing : seen(&args->residual_out);
   const void *rstd = stats ? NULL : args->rstd, *mean = stats ? NULL : args->mean;
-  TRY(check_forward_types(args, &y, &residual_out, &t));
+  TRY(check_forward_types(args, &y, &residual_out, &t, &job->y_type));
   TRY(rms_check_spec(spec, t.data, flags, &job->lay));
-  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments, &weights));
+  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments));
+  TRY(check_weights(spec, o.shape.inner, args->weight_stride, &job->lay, &w));
   TRY(check_gate(spec, &t, &args->gate, o.shape.outer));
   if (o.shape.outer > 0) {
-    if (!args->x.data || (!stats && !y.data)) return RMS_E_ARGUMENT;
+    if (!args->x.data || (!stats && !has_output(args))) return RMS_E_ARGUMENT;
     if (residual_out.data && !args->residual.data) return RMS_E_ARGUMENT;
   }
 
-  int64_t stat_size = t.data == RMS_F64 ? 8 : 4, weight_bytes = weights * rms_size_of(t.weight);
+  int64_t stat_size = t.data == RMS_F64 ? 8 : 4, weight_bytes = w.span * rms_size_of(t.weight);
   TRY(check_alignment(rstd, mean, stat_size, stats_in ? stats_in : stats_out, NULL));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of(t.data), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->residual, rms_size_of(t.residual), &o.in[1]));
   TRY(rms_resolve(&o.shape, &args->gate, rms_size_of(t.data), &o.in[2]));
-  TRY(rms_resolve(&o.shape, &y, rms_size_of(t.data), &o.out[0]));
+  TRY(rms_resolve(&o.shape, &y, rms_size_of(job->y_type), &o.out[0]));
   TRY(rms_resolve(&o.shape, &residual_out, rms_size_of(t.residual), &o.out[1]));
+  TRY(check_quantised(spec, args, flags, &o, &job->lay, &job->q, &o.out[2]));
   if (o.shape.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
+    int64_t scales = args->scale && spec->scale_block ? *segments * (job->lay.width / spec->scale_block) : 0;
     o.ins = 3;
-    o.outs = 2;
+    o.outs = 3;
     o.givens = o.mades = 0;
     rms_list_given(&o, args->weight, weight_bytes);
     rms_list_given(&o, args->bias, weight_bytes);
@@ -218,9 +294,13 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
     rms_list_made(&o, rstd, *segments * stat_size);
     rms_list_made(&o, mean, *segments * stat_size);
     rms_list_made(&o, stats_out, split_bytes);
+    if (scales)
+      rms_list_made(&o, args->scale, scales * (int64_t)sizeof(float));
+    else
+      rms_list_given(&o, args->scale, (int64_t)sizeof(float));
     TRY(rms_check_alias(&o));
   }
-  fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
+  fill_layout(&t, args->weight, o.shape.inner, &job->lay);
   job->x = o.in[0].rows;
   job->residual = o.in[1].rows;
   job->gate = o.in[2].rows;
@@ -232,24 +312,26 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_in = stats_in;
   job->stats_out = stats_out;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
-  return RMS_OK;
+  return lacks_forward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 /* ---- backward ---- */
 
 static rms_status check_backward_types(const rms_backward_args *args, const rms_const_view *dx,
                                        const rms_const_view *dresidual_out, const rms_const_view *dgate, bool stats,
-                                       types *t, rms_dtype *dweight, rms_dtype *dbias) {
+                                       types *t, rms_backward_job *job) {
   bool known = false;
   if (!rms_is_dtype(args->x.dtype)) return RMS_E_DTYPE;
-  t->data = t->as_x = (rms_dtype)(args->dy.dtype == RMS_AS_X ? args->x.dtype : args->dy.dtype);
-  if (!rms_is_dtype((int32_t)t->data)) return RMS_E_DTYPE;
-  t->residual = t->data;
-  if ((rms_dtype)args->x.dtype != t->data) { /* a sum in f32 beside 16-bit data */
-    if (args->x.dtype != RMS_F32 || t->data == RMS_F64) return RMS_E_DTYPE;
+  const rms_dtype x = (rms_dtype)args->x.dtype, dy = args->dy.dtype == RMS_AS_X ? x : (rms_dtype)args->dy.dtype;
+  if (!rms_is_dtype((int32_t)dy) || !types_mix(x, dy)) return RMS_E_DTYPE;
+  t->data = t->as_x = t->residual = job->dy_type = dy;
+  if (x != dy) {
     t->as_x = RMS_AS_X;
-    t->residual = RMS_F32;
     known = true;
+    if (x == RMS_F32 && !(dx->data && dx->dtype == RMS_F32))
+      t->residual = RMS_F32; /* a sum in f32 beside 16-bit data */
+    else
+      t->data = t->residual = x; /* y had another type than x */
   }
   TRY(check_same(t, dx));
   TRY(check_same(t, dgate));
@@ -257,9 +339,9 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   TRY(check_residual(t, dresidual_out, &known));
   TRY(check_weight(t, args->weight, args->weight_dtype));
   TRY(check_bias(t, args->weight, args->bias, args->bias_dtype));
-  *dweight = *dbias = t->data;
-  if (!stats && args->dweight) TRY(check_wide_or_same(t, args->dweight_dtype, dweight));
-  if (!stats && args->dbias) TRY(check_wide_or_same(t, args->dbias_dtype, dbias));
+  job->dweight_type = job->dbias_type = t->data;
+  if (!stats && args->dweight) TRY(check_wide_or_same(t, args->dweight_dtype, &job->dweight_type));
+  if (!stats && args->dbias) TRY(check_wide_or_same(t, args->dbias_dtype, &job->dbias_type));
   return RMS_OK;
 }
 
@@ -280,7 +362,7 @@ static rms_status check_backward_given(const rms_spec *spec, const rms_backward_
 /* What may not overlap; the tensors of o are resolved, the job has the arrays. Without rows the sums alone are written.
  */
 static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_args *args, int flags,
-                                       const rms_backward_job *job, int64_t segments, int64_t weights,
+                                       const rms_backward_job *job, int64_t segments, const weights *w,
                                        rms_operands *o) {
   bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
   int64_t stat_bytes = segments * (job->lay.dtype == RMS_F64 ? 8 : 4);
@@ -289,13 +371,13 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   o->ins = 4;
   o->outs = 3;
   o->givens = o->mades = 0;
-  rms_list_made(o, stats ? NULL : args->dweight, weights * rms_size_of(job->dweight_type));
-  rms_list_made(o, stats ? NULL : args->dbias, weights * rms_size_of(job->dbias_type));
+  rms_list_made(o, stats ? NULL : args->dweight, w->count * rms_size_of(job->dweight_type));
+  rms_list_made(o, stats ? NULL : args->dbias, w->count * rms_size_of(job->dbias_type));
   if (o->shape.outer == 0) return rms_check_made(o);
   if (o->mades > 0) rms_list_made(o, args->workspace, (int64_t)args->workspace_bytes);
   rms_list_made(o, job->sums_out, sums_bytes);
-  rms_list_given(o, args->weight, weights * rms_size_of(weight_type));
-  rms_list_given(o, args->bias, weights * rms_size_of(weight_type));
+  rms_list_given(o, args->weight, w->span * rms_size_of(weight_type));
+  rms_list_given(o, args->bias, w->span * rms_size_of(weight_type));
   rms_list_given(o, job->rstd, stat_bytes);
   rms_list_given(o, split ? NULL : args->mean, stat_bytes);
   rms_list_given(o, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
@@ -304,12 +386,18 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   return rms_check_alias(o);
 }
 
+static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
+  bool own_type = job->dy_type != job->lay.dtype;
+  if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
+  return own_type || job->lay.gain_as_weight || args->weight_stride;
+}
+
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments) {
   rms_operands o;
   types t;
-  int64_t weights;
+  weights w;
   bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
   const rms_const_view dx = stats ? nothing : seen(&args->dx);
   const rms_const_view dresidual_out = stats ? nothing : seen(&args->dresidual_out);
@@ -319,23 +407,24 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->stats_in = stats_in;
   job->sums_in = sums_in;
   job->sums_out = sums_out;
-  TRY(check_backward_types(args, &dx, &dresidual_out, &dgate, stats, &t, &job->dweight_type, &job->dbias_type));
+  TRY(check_backward_types(args, &dx, &dresidual_out, &dgate, stats, &t, job));
   TRY(rms_check_spec(spec, t.data, flags, &job->lay));
-  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments, &weights));
+  TRY(check_shape(spec, args->outer, args->inner, &job->lay, &o.shape, segments));
+  TRY(check_weights(spec, o.shape.inner, args->weight_stride, &job->lay, &w));
   TRY(check_backward_given(spec, args, flags));
   TRY(check_gate(spec, &t, &args->gate, o.shape.outer));
 
   int64_t stat_size = t.data == RMS_F64 ? 8 : 4;
   TRY(check_alignment(job->rstd, job->mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
-  TRY(rms_resolve(&o.shape, &args->dy, rms_size_of(t.data), &o.in[0]));
+  TRY(rms_resolve(&o.shape, &args->dy, rms_size_of(job->dy_type), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of((rms_dtype)args->x.dtype), &o.in[1]));
   TRY(rms_resolve(&o.shape, &args->dresidual, rms_size_of(t.residual), &o.in[2]));
   TRY(rms_resolve(&o.shape, &args->gate, rms_size_of(t.data), &o.in[3]));
   TRY(rms_resolve(&o.shape, &dx, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &dresidual_out, rms_size_of(t.residual), &o.out[1]));
   TRY(rms_resolve(&o.shape, &dgate, rms_size_of(t.data), &o.out[2]));
-  fill_layout(&t, spec, args->weight, o.shape.inner, &job->lay);
-  if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, weights, &o));
+  fill_layout(&t, args->weight, o.shape.inner, &job->lay);
+  if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, &w, &o));
   job->dy = o.in[0].rows;
   job->x = o.in[1].rows;
   job->dresidual = o.in[2].rows;
@@ -348,7 +437,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
   job->pitch = 0;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
-  return RMS_OK;
+  return lacks_backward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {

@@ -14,14 +14,17 @@ int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *a
   const int64_t limit = 1 << 24; /* no product of sizes below it overflows */
   const uint64_t one = 0x3ff0000000000000u;
   int32_t t = args->x.dtype, w = args->weight_dtype;
-  uint32_t modes = (uint32_t)(spec->kind | spec->eps_place | (spec->rounding & ~1) | spec->weight_per_inner |
-                              spec->gate_place | spec->activation | args->x.reserved | args->y.reserved);
+  uint32_t modes =
+      (uint32_t)(spec->kind | spec->eps_place | (spec->rounding & ~1) | spec->weight_per_inner | spec->gate_place |
+                 spec->activation | spec->gain_rounding | spec->reserved | args->x.reserved | args->y.reserved);
   uint64_t unusual =
       modes | (uintptr_t)spec->indices | rms_bits_of(spec->weight_offset) |
       (((uint64_t)spec->groups | (uint64_t)args->inner | (uint64_t)args->x.col_stride | (uint64_t)args->y.col_stride) &
        ~1ull) |
       (uintptr_t)args->residual.data | (uintptr_t)args->residual_out.data | (uintptr_t)args->bias |
-      (uintptr_t)args->rstd | (uintptr_t)args->mean | (uintptr_t)args->gate.data;
+      (uintptr_t)args->rstd | (uintptr_t)args->mean | (uintptr_t)args->gate.data | (uintptr_t)args->q.data |
+      (uintptr_t)args->scale | (uint64_t)args->weight_stride | (uint64_t)spec->scale_block |
+      rms_bits_of(spec->scale_least);
   if (unusual || !rms_is_dtype(t)) return 0;
   if ((args->y.dtype != t && args->y.dtype != RMS_AS_X) || (w != t && w != RMS_F32 && w != RMS_AS_X)) return 0;
   if (!dense(args->x.outer_stride, args->x.inner_stride, spec->cols) ||
@@ -49,9 +52,10 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->lay.rounding = (rms_rounding)spec->rounding;
   job->lay.gate_place = RMS_GATE_NONE;
   job->lay.activation = RMS_ACT_SILU;
-  job->lay.residual_is_f32 = job->lay.per_inner = false;
+  job->lay.gain_as_weight = job->lay.residual_is_f32 = job->lay.per_inner = false;
   job->lay.weight_inner = 0;
-  job->residual.data = job->residual_out.data = job->gate.data = NULL;
+  job->residual.data = job->residual_out.data = job->gate.data = job->q.rows.data = NULL;
+  job->y_type = dtype;
   job->bias = NULL;
   job->rstd = job->mean = NULL;
   job->stats_in = NULL;

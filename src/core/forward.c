@@ -180,10 +180,16 @@ rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t r
   spec.weight_per_inner = 0;
   spec.gate_place = RMS_GATE_NONE;
   spec.activation = RMS_ACT_SILU;
+  spec.scale_block = 0;
+  spec.scale_least = 0;
+  spec.gain_rounding = RMS_GAIN_WIDE;
+  spec.reserved = 0;
   args.outer = rows;
   args.inner = 1;
   args.x = args.residual = args.gate = no_input;
-  args.y = args.residual_out = no_output;
+  args.y = args.residual_out = args.q = no_output;
+  args.scale = NULL;
+  args.weight_stride = 0;
   args.x.data = x;
   args.x.dtype = RMS_F32;
   args.y.data = y;

@@ -30,6 +30,7 @@ typedef struct {
   rms_rounding rounding;
   rms_gate_place gate_place;
   rms_activation activation;
+  bool gain_as_weight;  /* weight + offset is rounded to the weight's type              */
   bool weight_is_f32;   /* weight and bias are f32 and the data is not                  */
   bool residual_is_f32; /* the residual tensors are f32 and the data is not             */
   const char *weight;
@@ -37,9 +38,20 @@ typedef struct {
   bool per_inner;       /* weight, bias and their gradients differ by inner index       */
 } rms_layout;
 
+/* A quantised output. The blocks of RMS_Q8_0 hold their scales. */
+typedef struct {
+  rms_rows rows;
+  rms_dtype type;
+  float *scale;  /* read where block is 0, written otherwise                           */
+  int64_t block; /* elements with one scale; 0: one for the tensor                     */
+  float least;   /* of a computed scale                                                */
+} rms_quantised;
+
 typedef struct {
   rms_layout lay;
   rms_rows x, residual, gate, y, residual_out;
+  rms_quantised q;
+  rms_dtype y_type; /* to which y is rounded, stored or not */
   const char *bias;
   void *rstd, *mean;
   const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
@@ -52,8 +64,9 @@ typedef struct {
 typedef struct {
   rms_layout lay;
   rms_rows dy, x, dresidual, gate, dx, dresidual_out, dgate;
-  const char *bias; /* for dgate alone */
-  bool x_is_f32;    /* x is a residual sum kept in f32 while the data is not */
+  const char *bias;  /* for dgate alone */
+  bool x_is_f32;     /* x is a residual sum kept in f32 while the data is not */
+  rms_dtype dy_type; /* of a y that had another type than x */
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;

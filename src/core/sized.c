@@ -22,7 +22,7 @@ const void *rms_resized(const void *given, size_t given_size, void *room, size_t
 #define AT(type, field, at) _Static_assert(offsetof(type, field) == (at), "the offset of " #field " in " #type)
 #define SIZE(type, size)    _Static_assert(sizeof(type) == (size), "the size of " #type)
 
-SIZE(rms_spec, 72);
+SIZE(rms_spec, 96);
 AT(rms_spec, cols, 0);
 AT(rms_spec, eps, 8);
 AT(rms_spec, partial, 16);
@@ -35,6 +35,10 @@ AT(rms_spec, rounding, 56);
 AT(rms_spec, weight_per_inner, 60);
 AT(rms_spec, gate_place, 64);
 AT(rms_spec, activation, 68);
+AT(rms_spec, scale_block, 72);
+AT(rms_spec, scale_least, 80);
+AT(rms_spec, gain_rounding, 88);
+AT(rms_spec, reserved, 92);
 
 SIZE(rms_view, 40);
 AT(rms_view, data, 0);
@@ -52,7 +56,7 @@ AT(rms_const_view, outer_stride, 16);
 AT(rms_const_view, inner_stride, 24);
 AT(rms_const_view, col_stride, 32);
 
-SIZE(rms_forward_args, 256);
+SIZE(rms_forward_args, 312);
 AT(rms_forward_args, outer, 0);
 AT(rms_forward_args, inner, 8);
 AT(rms_forward_args, x, 16);
@@ -66,8 +70,11 @@ AT(rms_forward_args, mean, 200);
 AT(rms_forward_args, weight_dtype, 208);
 AT(rms_forward_args, bias_dtype, 212);
 AT(rms_forward_args, gate, 216);
+AT(rms_forward_args, q, 256);
+AT(rms_forward_args, scale, 296);
+AT(rms_forward_args, weight_stride, 304);
 
-SIZE(rms_backward_args, 384);
+SIZE(rms_backward_args, 392);
 AT(rms_backward_args, outer, 0);
 AT(rms_backward_args, inner, 8);
 AT(rms_backward_args, dy, 16);
@@ -91,6 +98,7 @@ AT(rms_backward_args, dgate, 328);
 AT(rms_backward_args, bias, 368);
 AT(rms_backward_args, bias_dtype, 376);
 AT(rms_backward_args, reserved, 380);
+AT(rms_backward_args, weight_stride, 384);
 
 /* These never change. */
 SIZE(rms_stat, 24);

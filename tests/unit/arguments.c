@@ -230,7 +230,7 @@ static void unequal_types(void) {
   w_expect(w, W_FORWARDS, RMS_OK);
   w = w_fresh();
   w_set_types(w, RMS_BF16, RMS_F32, RMS_BF16, RMS_F32);
-  w->forward.y.dtype = RMS_F32;
+  w->forward.y.dtype = RMS_F64;
   w->backward.dx.dtype = RMS_F32;
   w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_DTYPE);
   w = w_fresh();
@@ -349,7 +349,7 @@ static void pointers(void) {
   w->forward.x.data = NULL;
   w_expect(w, W_FORWARD | W_STATS | W_APPLY, RMS_E_ARGUMENT);
   w = w_fresh();
-  w->forward.y.data = NULL;
+  w->forward.y.data = w->forward.rstd = w->forward.mean = NULL;
   w_expect(w, W_FORWARDS, RMS_E_ARGUMENT);
   w = w_fresh();
   w->forward.residual.data = NULL; /* residual_out without residual */

@@ -29,7 +29,11 @@ static void dtype_sizes(void) {
   T_EQ_INT(2, rms_dtype_size(RMS_BF16));
   T_EQ_INT(2, rms_dtype_size(RMS_F16));
   T_EQ_INT(0, rms_dtype_size(RMS_AS_X));
-  T_EQ_INT(0, rms_dtype_size((rms_dtype)5));
+  T_EQ_INT(1, rms_dtype_size(RMS_I8));
+  T_EQ_INT(1, rms_dtype_size(RMS_F8E4M3));
+  T_EQ_INT(1, rms_dtype_size(RMS_F8E5M2));
+  T_EQ_INT(0, rms_dtype_size(RMS_Q8_0));
+  T_EQ_INT(0, rms_dtype_size((rms_dtype)9));
   T_EQ_INT(0, rms_dtype_size((rms_dtype)-1));
 }
 
