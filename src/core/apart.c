@@ -36,6 +36,9 @@ static inline vec_u64 high_8(vec_u64 a, vec_u64 b) {
   return TURNS(vec_u64, a, b, 1, 3);
 }
 
+/* Squares stay in registers only if their loops are unrolled, which -O2 alone does not do. */
+#define UNROLLED _Pragma("GCC unroll 8")
+
 #define SIZE    2
 #define ELEMENT uint16_t
 #include "transpose.h"

@@ -20,25 +20,22 @@ static inline S(vec) S(load)(const char *p) {
 }
 
 static inline void S(turn)(S(vec) square[N]) {
-  for (int stage = 1; stage < N; stage *= 2) {
+  UNROLLED for (int stage = 1; stage < N; stage *= 2) {
     S(vec) next[N];
-    for (int i = 0; i < N / 2; i++) {
+    UNROLLED for (int i = 0; i < N / 2; i++) {
       next[2 * i] = S(low)(square[i], square[i + N / 2]);
       next[2 * i + 1] = S(high)(square[i], square[i + N / 2]);
     }
-    for (int i = 0; i < N; i++)
-      square[i] = next[i];
+    UNROLLED for (int i = 0; i < N; i++) square[i] = next[i];
   }
 }
 
 /* N x N elements; the steps are those from one vector to the next. */
 static inline void S(copy_square)(char *to, int64_t to_step, const char *from, int64_t from_step) {
   S(vec) square[N];
-  for (int i = 0; i < N; i++)
-    square[i] = S(load)(from + i * from_step);
+  UNROLLED for (int i = 0; i < N; i++) square[i] = S(load)(from + i * from_step);
   S(turn)(square);
-  for (int i = 0; i < N; i++)
-    memcpy(to + i * to_step, &square[i], sizeof square[i]);
+  UNROLLED for (int i = 0; i < N; i++) memcpy(to + i * to_step, &square[i], sizeof square[i]);
 }
 
 static void S(copy_element)(char *to, const char *from) {
@@ -54,6 +51,9 @@ static void S(gather)(char *to, int64_t pitch, const char *from, int64_t inner, 
   for (int64_t c = 0; c < cols; c += N) {
     const int64_t n = cols - c < N ? cols - c : N;
     int64_t row = 0;
+    for (int64_t i = c; i < c + n; i++)
+      for (int64_t ahead = rows * inner; ahead < 2 * rows * inner; ahead += 64) /* the rows of the next tile */
+        __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)(i * col + ahead)));
     for (; n == N && row < squares; row += N)
       S(copy_square)(to + row * pitch + c * SIZE, pitch, from + row * inner + c * col, col);
     for (; row < rows; row++)

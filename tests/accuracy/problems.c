@@ -122,9 +122,10 @@ static void bad_ones(void) {
   refused("rms:fwd:f32:1x4:act=silu", "act= needs gate=");
   refused("rms:bwd:f32:1x4:out=dx+dz", "out=dz needs gate=");
   refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
-  refused("rms:bwd:f32:1x4:",
-          "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
-          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act");
+  refused(
+      "rms:bwd:f32:1x4:",
+      "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
+      "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, channels");
 }
 
 static void message_is_one_line(void) {
@@ -132,7 +133,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act");
+          "seed, isa, threads, gate, act, channels");
 }
 
 static void overlong(void) {
