@@ -54,7 +54,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
  * general way. */
 static bool K(forward_is_common)(const rms_forward_job *job) {
   const rms_layout *lay = &job->lay;
-  if (job->stats_in || lay->k == 0) return false;
+  if (job->stats_in || lay->k == 0 || job->y_type != T) return false;
   if (lay->rounding == RMS_ROUND_BEFORE_WEIGHT && job->bias) return false;
   if (lay->residual_is_f32 && lay->k < lay->width) return false; /* a NaN with a payload may stand outside the sum */
   if (lay->gate_place == RMS_GATE_NONE) return true;

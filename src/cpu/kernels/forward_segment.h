@@ -8,6 +8,7 @@ typedef struct {
   const char *weight, *bias, *gate; /* gate: after the norm; one before it belongs to the source */
   char *y, *residual_out;
   int64_t width;
+  rms_dtype y_type;
   REAL offset;
   bool weight_is_f32, before, sigmoid, stream_y, stream_residual;
 } K(segment);
@@ -41,7 +42,7 @@ INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, in
   if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
   VEC y = K(affine)(s, V(mul)(v, r), j, n);
-  K(put)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, false, s->stream_y);
+  K(put_as)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, s->y_type, s->stream_y);
 }
 
 INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
@@ -83,7 +84,8 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   s->src.up1 = s->src.up2 = 1;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->bias = job->bias ? job->bias + weight_at : NULL;
-  s->y = job->y.data ? rms_segment(&job->y, at, lay, T_SIZE) : NULL;
+  s->y = job->y.data ? rms_segment(&job->y, at, lay, K(size_of)(job->y_type)) : NULL;
+  s->y_type = job->y_type;
   s->residual_out = job->residual_out.data ? rms_segment(&job->residual_out, at, lay, residual_size) : NULL;
   s->width = lay->width;
   s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
