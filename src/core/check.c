@@ -251,7 +251,7 @@ static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *ar
   bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
   if (flags & RMS_CHECK_DEVICE)
     return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
-  return job->q.rows.data || no_y || job->lay.gain_as_weight || args->weight_stride;
+  return job->q.rows.data;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -390,7 +390,7 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
 static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
   bool own_type = job->dy_type != job->lay.dtype;
   if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
-  return own_type || job->lay.gain_as_weight || args->weight_stride;
+  return false;
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,

@@ -57,8 +57,9 @@ static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffi
   const rms_rows *y = &job->y, *r = &job->residual_out;
   job->stream_y = rms_can_stream(y, &job->lay, y_bytes, segments) && !rms_same_rows(y, &job->x) &&
                   !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
-  job->stream_residual = rms_can_stream(r, &job->lay, job->lay.width * residual_size, segments) && !rms_same_rows(r, &job->x) &&
-                         !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
+  job->stream_residual = rms_can_stream(r, &job->lay, job->lay.width * residual_size, segments) &&
+                         !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual) &&
+                         !rms_same_rows(r, &job->gate);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
