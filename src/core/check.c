@@ -249,8 +249,7 @@ static bool has_output(const rms_forward_args *args) {
 /* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
 static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
   bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  if (flags & RMS_CHECK_DEVICE)
-    return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
+  if (flags & RMS_CHECK_DEVICE) return false;
   return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
 }
 
@@ -388,7 +387,7 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
 
 static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
   bool own_type = job->dy_type != job->lay.dtype;
-  if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
+  if (flags & RMS_CHECK_DEVICE) return false;
   return own_type || job->lay.gain_as_weight || args->weight_stride;
 }
 
