@@ -216,6 +216,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   static const rms_tensor absent;
   rms_const_view v = seen(&args->q);
   rms_shape shape = o->shape;
+  int64_t bytes; /* of scales, if each element had one */
   *rows = absent;
   q->rows = absent.rows;
   if (!v.data) return args->scale ? RMS_E_ARGUMENT : RMS_OK;
@@ -225,6 +226,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   q->scale = args->scale;
   q->block = spec->scale_block;
   q->least = (float)spec->scale_least;
+  q->stream = false;
   if (v.dtype == RMS_Q8_0) {
     if (args->scale) return RMS_E_ARGUMENT;
     if (spec->scale_block || lay->width % RMS_Q8_0_ELEMENTS) return RMS_E_SCALE;
@@ -236,6 +238,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
     return RMS_E_ARGUMENT;
   }
   if (misaligned(args->scale, sizeof(float))) return RMS_E_ALIGNMENT;
+  if (rms_mul_overflows(shape.outer * shape.inner, shape.cols * (int64_t)sizeof(float), &bytes)) return RMS_E_SIZE;
   TRY(rms_resolve(&shape, &v, v.dtype == RMS_Q8_0 ? RMS_Q8_0_BYTES : 1, rows));
   q->rows = rows->rows;
   return RMS_OK;
@@ -250,7 +253,7 @@ static bool has_output(const rms_forward_args *args) {
 static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
   bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
   if (flags & RMS_CHECK_DEVICE) return false;
-  return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
+  return own_type || (no_y && !job->q.rows.data) || job->lay.gain_as_weight || args->weight_stride;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include "check.h"
 #include "fp_env.h"
+#include "quantise.h"
 #include "run.h"
 #include "sized.h"
 #include "strategy.h"
@@ -11,6 +12,7 @@
 typedef struct {
   rms_forward_job job;
   rms_forward_fn *kernel;
+  const rms_kernels *kernels;
   int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
 } forward_run;
 
@@ -37,6 +39,11 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
     r->kernel(&r->job, first, last);
 }
 
+static void run_quantised(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  rms_forward_quantised(r->kernels, &r->job, first, last);
+}
+
 /* Bytes of all the tensors of rows that one segment touches. */
 static int64_t segment_traffic(const rms_forward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
@@ -46,7 +53,8 @@ static int64_t segment_traffic(const rms_forward_job *job) {
     int64_t residual = job->lay.residual_is_f32 ? 4 : size;
     bytes += job->residual_out.data ? 2 * residual : residual;
   }
-  return bytes * job->lay.width;
+  bytes *= job->lay.width;
+  return job->q.rows.data ? bytes + rms_quantised_bytes(job->q.type, job->lay.width) : bytes;
 }
 
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
@@ -59,6 +67,8 @@ static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffi
                   !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
   job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes, segments) && !rms_same_rows(r, &job->x) &&
                          !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
+  if (job->q.rows.data)
+    job->q.stream = rms_can_stream(&job->q.rows, &job->lay, rms_quantised_bytes(job->q.type, job->lay.width), segments);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -80,7 +90,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
-  rms_run_tasks(executor, segments, r.traffic, run_forward, &r);
+  r.kernels = kernels;
+  rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;
 }
 

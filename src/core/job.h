@@ -38,6 +38,9 @@ typedef struct {
   bool per_inner;       /* weight, bias and their gradients differ by inner index       */
 } rms_layout;
 
+/* A block of RMS_Q8_0: an f16 scale, then the elements. */
+enum { RMS_Q8_0_ELEMENTS = 32, RMS_Q8_0_BYTES = 34 };
+
 /* A quantised output. The blocks of RMS_Q8_0 hold their scales. */
 typedef struct {
   rms_rows rows;
@@ -45,6 +48,7 @@ typedef struct {
   float *scale;  /* read where block is 0, written otherwise                           */
   int64_t block; /* elements with one scale; 0: one for the tensor                     */
   float least;   /* of a computed scale                                                */
+  bool stream;   /* use non-temporal stores                                            */
 } rms_quantised;
 
 typedef struct {
