@@ -249,11 +249,9 @@ static bool has_output(const rms_forward_args *args) {
   return args->y.data || args->q.data || args->rstd || args->mean;
 }
 
-/* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
-static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
-  bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  if (flags & RMS_CHECK_DEVICE) return false;
-  return own_type || (no_y && !job->q.rows.data) || job->lay.gain_as_weight || args->weight_stride;
+/* What the CPU's kernels do not offer yet; CUDA's (RMS_CHECK_DEVICE) have everything. */
+static bool lacks_forward(const rms_forward_job *job, int flags) {
+  return !(flags & RMS_CHECK_DEVICE) && job->q.rows.data && job->y_type != job->lay.dtype;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -314,7 +312,7 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_in = stats_in;
   job->stats_out = stats_out;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
-  return lacks_forward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  return lacks_forward(job, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 /* ---- backward ---- */
@@ -330,7 +328,8 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   if (x != dy) {
     t->as_x = RMS_AS_X;
     known = true;
-    if (x == RMS_F32 && !(dx->data && dx->dtype == RMS_F32))
+    /* both halves of the split form look at the dx of the arguments */
+    if (x == RMS_F32 && !(args->dx.data && args->dx.dtype == RMS_F32))
       t->residual = RMS_F32; /* a sum in f32 beside 16-bit data */
     else
       t->data = t->residual = x; /* y had another type than x */
@@ -388,12 +387,6 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   return rms_check_alias(o);
 }
 
-static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
-  bool own_type = job->dy_type != job->lay.dtype;
-  if (flags & RMS_CHECK_DEVICE) return false;
-  return own_type || job->lay.gain_as_weight || args->weight_stride;
-}
-
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments) {
@@ -439,7 +432,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
   job->pitch = 0;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
-  return lacks_backward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  return RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {
