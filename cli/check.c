@@ -299,7 +299,7 @@ static int run_check(check *c, int argc, char **argv) {
           "  options: w=none|same|f32 bias off=V eps=V epsout round=before groups=G k=K p=P idx perhead\n"
           "           gate=after|before act=silu|sigmoid\n"
           "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats|dx+ds+dw+db+dz grad=same|f32\n"
-          "           pad=N inplace split seed=N isa=NAME threads=N\n"
+          "           channels=first pad=N inplace split seed=N isa=NAME threads=N\n"
           "           data=NAME dydata=NAME: the inputs and dy, each of\n"
           "           normal lognormal cauchy hugemean small tiny huge max least steps exact zerorows nanrows mixed\n"
           "Errors are told in ulp of the output's type at the size of the terms summed, and as a share of the bound.\n"

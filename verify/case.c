@@ -42,6 +42,7 @@ static int add_tensor(verify_case *c, verify_role role, rms_dtype dtype, verify_
   t->present = 1;
   t->dtype = dtype;
   t->shared_with = role;
+  t->col_stride = 1;
   if (__builtin_add_overflow(t->cols, pad, &t->inner_stride)) return -1;
   if (!multiply_size(t->inner, t->inner_stride, &t->outer_stride)) return -1;
   if (t->inner > 1 && __builtin_add_overflow(t->outer_stride, pad, &t->outer_stride)) return -1;
@@ -54,7 +55,9 @@ static int add_tensor(verify_case *c, verify_role role, rms_dtype dtype, verify_
 static int add_rows(verify_case *c, verify_role role, rms_dtype dtype) {
   const verify_problem *p = &c->problem;
   verify_tensor shape = {.outer = p->outer, .inner = p->inner, .cols = p->spec.cols};
-  return add_tensor(c, role, dtype, shape, p->pad);
+  if (add_tensor(c, role, dtype, shape, p->pad)) return -1;
+  if (p->channels_first) verify_tensor_turn(&c->tensor[role], p->pad);
+  return 0;
 }
 
 /* weight, bias and their gradients: a row for each inner index, or one; the gradients are dense */
@@ -164,6 +167,14 @@ int verify_case_describe(verify_case *c, const verify_problem *problem) {
   return add_statistics(c); /* last: no more of them than elements, whose number is known to fit */
 }
 
+void verify_tensor_turn(verify_tensor *t, int64_t gap) {
+  t->inner_stride = 1;
+  t->col_stride = t->inner + gap;
+  t->outer_stride = t->cols * t->col_stride;
+  int64_t span = (t->outer - 1) * t->outer_stride + (t->cols - 1) * t->col_stride + t->inner;
+  t->bytes = t->outer > 0 ? (size_t)span * rms_dtype_size(t->dtype) : 0;
+}
+
 void verify_tensor_stride(verify_tensor *t, int64_t outer_stride, int64_t inner_stride) {
   int64_t span = (t->outer - 1) * outer_stride + (t->inner - 1) * inner_stride + t->cols;
   t->outer_stride = outer_stride;
@@ -199,12 +210,12 @@ int verify_case_place_workspace(verify_case *c, size_t bytes, const verify_alloc
 
 static rms_view view(const verify_case *c, verify_role role) {
   const verify_tensor *t = &c->tensor[role];
-  return (rms_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
+  return (rms_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
 static rms_const_view const_view(const verify_case *c, verify_role role) {
   const verify_tensor *t = &c->tensor[role];
-  return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
+  return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
 static rms_view quantised_view(const verify_case *c) {

@@ -18,14 +18,15 @@ static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugem
                                          "least",  "steps",     "exact",  "zerorows", "nanrows", "mixed", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
+static const char *const channels_words[] = {"first", NULL};
 static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_GATE_AFTER on */
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const quantised_words[] = {"i8", "e4m3", "e5m2", "q8_0", NULL}; /* from RMS_I8 on */
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", "q", NULL};
 static const char *const option_words[] = {
-    "w",       "bias",      "off", "eps", "epsout", "round",  "groups",  "k",     "p",       "idx",    "res",  "dres",
-    "perhead", "recompute", "acc", "out", "grad",   "pad",    "inplace", "split", "data",    "dydata", "seed", "isa",
-    "threads", "gate",      "act", "q",   "qblock", "qleast", "y",       "gain",  "wstride", NULL};
+    "w",       "bias",      "off", "eps", "epsout", "round",  "groups",  "k",     "p",       "idx",      "res",  "dres",
+    "perhead", "recompute", "acc", "out", "grad",   "pad",    "inplace", "split", "data",    "dydata",   "seed", "isa",
+    "threads", "gate",      "act", "q",   "qblock", "qleast", "y",       "gain",  "wstride", "channels", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
 enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
@@ -193,6 +194,10 @@ static int read_value(draft *d, const char *name, char *value) {
   }
   if (strcmp(name, "k") == 0) return read_integer(d, "k", value, 1, INT64_MAX, &p->spec.partial);
   if (strcmp(name, "groups") == 0) return read_integer(d, "groups", value, 1, INT64_MAX, &p->spec.groups);
+  if (strcmp(name, "channels") == 0) {
+    p->channels_first = 1;
+    return read_word(d, "place of the channels", value, channels_words, &index);
+  }
   if (strcmp(name, "pad") == 0) return read_integer(d, "pad", value, 0, INT32_MAX, &p->pad);
   if (strcmp(name, "out") == 0) return read_outputs(d, "output", value, &p->outputs);
   if (strcmp(name, "acc") == 0) return read_accumulate(d, value);
@@ -362,6 +367,7 @@ static int fill_quantised(draft *d) {
 
 static int check_direction(const draft *d) {
   const verify_problem *p = &d->problem;
+  if (p->channels_first && p->spec.weight_per_inner) return fail(d, "channels=first and perhead exclude each other");
   if (d->act_given && !p->spec.gate_place) return fail(d, "act= needs gate=");
   if (p->outputs & VERIFY_OUT_DZ && !p->spec.gate_place) return fail(d, "out=dz needs gate=");
   if (!p->backward) {
@@ -533,6 +539,7 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);
   put_accumulate(&w, p);
+  if (p->channels_first) put(&w, ":channels=first");
   if (p->pad) put(&w, ":pad=%lld", (long long)p->pad);
   if (p->in_place) put(&w, ":inplace");
   if (p->split) put(&w, ":split");

@@ -36,7 +36,8 @@
  *                     them); bwd: dx, ds (dresidual_out), dw,
  *                     db, dz (default dx, dw with a weight, db with a bias, dz with a gate)
  *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
- *   pad=N             N extra elements between rows
+ *   channels=first    rows lie side by side: OUTER images of COLS channels of INNER pixels
+ *   pad=N             N extra elements between rows, or between channels
  *   inplace           y is x, sum is the residual; dx is dy
  *   split             the stats/apply halves
  *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact;
@@ -92,6 +93,7 @@ typedef struct verify_problem {
   int recompute;    /* backward without saved statistics                          */
   int accumulate;   /* RMS_ACCUMULATE_... flags                                   */
   unsigned outputs; /* VERIFY_OUT_... flags                                           */
+  int channels_first;
   int64_t pad;
   int64_t weight_stride; /* elements from one weight to the next; 0: cols */
   int in_place, split;

@@ -4,6 +4,7 @@
  * row; dweight and dbias are summed over chunks of rows (cpu/column_sums.h). */
 #include <string.h>
 #include "../cpu/column_sums.h"
+#include "apart.h"
 #include "check.h"
 #include "run.h"
 #include "sized.h"
@@ -34,7 +35,10 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (r->columns) sums.dweight_total = sums.dbias_total = NULL;
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
-  r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
+  if (job->lay.apart)
+    rms_backward_apart(job, r->kernel, &sums, first, last);
+  else
+    r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
 }
 
 static void run_chunks_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
@@ -55,9 +59,19 @@ static void run_chunks(const void *arg, int64_t first, int64_t last) {
       run_chunk(r, &r->job, chunk);
 }
 
+/* Rows whose elements lie apart; no sums over them are wanted. */
+static void run_rows_apart(const void *arg, int64_t first, int64_t last) {
+  const backward_run *r = arg;
+  const rms_column_sums none = {NULL, NULL, NULL, NULL, false};
+  if (r->job.sums_out)
+    rms_backward_stats_apart(&r->job, r->stats_kernel, first, last);
+  else
+    rms_backward_apart(&r->job, r->kernel, &none, first, last);
+}
+
 static void run_rows_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
   const backward_run *r = arg;
-  const rms_column_sums none = {NULL, NULL, NULL, NULL};
+  const rms_column_sums none = {NULL, NULL, NULL, NULL, false};
   rms_backward_job job = r->job;
   job.large_batches = large_batches;
   r->kernel(&job, &none, first, last);
@@ -201,10 +215,13 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     return RMS_OK;
   }
   r.traffic = gradient_traffic(&r.job);
-  if (!sums_out) choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
+  if (!sums_out && !r.job.lay.apart)
+    choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
   r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
   if (wants_sums)
     run_sums(&r, segments, executor);
+  else if (r.job.lay.apart)
+    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_rows_apart, &r);
   else
     rms_run_tasks(executor, segments, r.traffic, run_rows, &r);
   return RMS_OK;

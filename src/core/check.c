@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include <stddef.h>
+#include "apart.h"
 #include "check_types.h"
 #include "operands.h"
 
@@ -249,9 +250,20 @@ static bool has_output(const rms_forward_args *args) {
   return args->y.data || args->q.data || args->rstd || args->mean;
 }
 
-/* What the CPU's kernels do not offer yet; CUDA's (RMS_CHECK_DEVICE) have everything. */
-static bool lacks_forward(const rms_forward_job *job, int flags) {
-  return !(flags & RMS_CHECK_DEVICE) && job->q.rows.data && job->y_type != job->lay.dtype;
+static bool lacks_apart(const rms_layout *lay, int flags) {
+  bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
+  if (!lay->apart) return false;
+  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64 || lay->gain_as_weight;
+  return lay->per_inner || lay->apart > RMS_APART_BYTES;
+}
+
+/* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
+static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
+  if (lacks_apart(&job->lay, flags) || job->q.rows.col) return true;
+  const bool own_type = job->y_type != job->lay.dtype, q = job->q.rows.data != NULL;
+  const bool no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
+  if (flags & RMS_CHECK_DEVICE) return job->lay.apart && (q || own_type || no_y);
+  return q && (own_type || job->lay.apart);
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -281,11 +293,11 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   TRY(rms_resolve(&o.shape, &y, rms_size_of(job->y_type), &o.out[0]));
   TRY(rms_resolve(&o.shape, &residual_out, rms_size_of(t.residual), &o.out[1]));
   TRY(check_quantised(spec, args, flags, &o, &job->lay, &job->q, &o.out[2]));
+  o.ins = 3;
+  o.outs = 3;
   if (o.shape.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
     int64_t scales = args->scale && spec->scale_block ? *segments * (job->lay.width / spec->scale_block) : 0;
-    o.ins = 3;
-    o.outs = 3;
     o.givens = o.mades = 0;
     rms_list_given(&o, args->weight, weight_bytes);
     rms_list_given(&o, args->bias, weight_bytes);
@@ -312,7 +324,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_in = stats_in;
   job->stats_out = stats_out;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
-  return lacks_forward(job, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  job->lay.apart = rms_forward_apart_bytes(job);
+  return lacks_forward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 /* ---- backward ---- */
@@ -369,8 +382,6 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   int64_t stat_bytes = segments * (job->lay.dtype == RMS_F64 ? 8 : 4);
   int64_t split_bytes = segments * (int64_t)sizeof(rms_stat), sums_bytes = segments * (int64_t)sizeof(rms_grad_sum);
   rms_dtype weight_type = job->lay.weight_is_f32 ? RMS_F32 : job->lay.dtype;
-  o->ins = 4;
-  o->outs = 3;
   o->givens = o->mades = 0;
   rms_list_made(o, stats ? NULL : args->dweight, w->count * rms_size_of(job->dweight_type));
   rms_list_made(o, stats ? NULL : args->dbias, w->count * rms_size_of(job->dbias_type));
@@ -385,6 +396,11 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   rms_list_given(o, job->stats_in, split_bytes);
   rms_list_given(o, job->sums_in, sums_bytes);
   return rms_check_alias(o);
+}
+
+static bool lacks_backward(const rms_backward_job *job, int flags) {
+  if (lacks_apart(&job->lay, flags)) return true;
+  return (flags & RMS_CHECK_DEVICE) && job->lay.apart && job->dy_type != job->lay.dtype;
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
@@ -418,6 +434,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(rms_resolve(&o.shape, &dx, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &dresidual_out, rms_size_of(t.residual), &o.out[1]));
   TRY(rms_resolve(&o.shape, &dgate, rms_size_of(t.data), &o.out[2]));
+  o.ins = 4;
+  o.outs = 3;
   fill_layout(&t, args->weight, o.shape.inner, &job->lay);
   if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, &w, &o));
   job->dy = o.in[0].rows;
@@ -432,7 +450,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
   job->pitch = 0;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
-  return RMS_OK;
+  job->lay.apart = rms_backward_apart_bytes(job);
+  return lacks_backward(job, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {

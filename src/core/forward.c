@@ -2,6 +2,7 @@
  *
  * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
 #include <stddef.h>
+#include "apart.h"
 #include "check.h"
 #include "fp_env.h"
 #include "quantise.h"
@@ -42,6 +43,11 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 static void run_quantised(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
   rms_forward_quantised(r->kernels, &r->job, first, last);
+}
+
+static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  rms_forward_apart(&r->job, r->kernel, first, last);
 }
 
 /* Bytes of all the tensors of rows that one segment touches. */
@@ -90,6 +96,10 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
+  if (r.job.lay.apart) {
+    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
+    return RMS_OK;
+  }
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   r.kernels = kernels;
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Forward and the two halves of it: check -> job -> plan -> launch. */
+#include "apart.h"
 #include "call.h"
 #include "launch.h"
 #include "quantised.h"
-extern "C" {
-#include "../core/check_types.h"
-}
 
 namespace rms_cuda {
 
@@ -146,6 +144,7 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
   QuantisedJob o;
   const ForwardJob &p = o.p;
   int form;
+  if (job.lay.apart) return launch_apart(job, outer, device, stream);
   if (job.stats_in || job.stats_out || !make_job(job, outer, &o, &form))
     return run_general(device, job, outer, segments, stream);
   if (has_other_outputs(job))

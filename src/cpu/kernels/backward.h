@@ -291,7 +291,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
       K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
-      K(flush)(job, sums, i + n - in_block == first, i + n == last);
+      K(flush)(job, sums, i + n - in_block == first && !sums->begun, i + n == last);
       in_block = 0;
     }
   }
