@@ -253,17 +253,16 @@ static bool has_output(const rms_forward_args *args) {
 static bool lacks_apart(const rms_layout *lay, int flags) {
   bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
   if (!lay->apart) return false;
-  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64;
+  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64 || lay->gain_as_weight;
   return lay->per_inner || lay->apart > RMS_APART_BYTES;
 }
 
 /* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
 static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
   if (lacks_apart(&job->lay, flags) || (job->q.rows.data && (job->lay.apart || job->q.rows.col))) return true;
-  bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  if (flags & RMS_CHECK_DEVICE)
-    return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
-  return false;
+  const bool own_type = job->y_type != job->lay.dtype;
+  const bool no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
+  return flags & RMS_CHECK_DEVICE && job->lay.apart && (own_type || no_y);
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -398,11 +397,9 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   return rms_check_alias(o);
 }
 
-static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
+static bool lacks_backward(const rms_backward_job *job, int flags) {
   if (lacks_apart(&job->lay, flags)) return true;
-  bool own_type = job->dy_type != job->lay.dtype;
-  if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
-  return false;
+  return (flags & RMS_CHECK_DEVICE) && job->lay.apart && job->dy_type != job->lay.dtype;
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
@@ -453,7 +450,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->pitch = 0;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
   job->lay.apart = rms_backward_apart_bytes(job);
-  return lacks_backward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  return lacks_backward(job, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {
