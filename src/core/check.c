@@ -260,9 +260,7 @@ static bool lacks_apart(const rms_layout *lay, int flags) {
 /* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
 static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
   if (lacks_apart(&job->lay, flags) || (job->q.rows.data && (job->lay.apart || job->q.rows.col))) return true;
-  const bool own_type = job->y_type != job->lay.dtype;
-  const bool no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  return flags & RMS_CHECK_DEVICE && job->lay.apart && (own_type || no_y);
+  return false;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -398,8 +396,7 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
 }
 
 static bool lacks_backward(const rms_backward_job *job, int flags) {
-  if (lacks_apart(&job->lay, flags)) return true;
-  return (flags & RMS_CHECK_DEVICE) && job->lay.apart && job->dy_type != job->lay.dtype;
+  return lacks_apart(&job->lay, flags);
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
