@@ -24,9 +24,9 @@ static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const quantised_words[] = {"i8", "e4m3", "e5m2", "q8_0", NULL}; /* from RMS_I8 on */
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", "q", NULL};
 static const char *const option_words[] = {
-    "w",       "bias",      "off", "eps", "epsout", "round",  "groups",  "k",     "p",       "idx",      "res",  "dres",
-    "perhead", "recompute", "acc", "out", "grad",   "pad",    "inplace", "split", "data",    "dydata",   "seed", "isa",
-    "threads", "gate",      "act", "q",   "qblock", "qleast", "y",       "gain",  "wstride", "channels", NULL};
+    "w",       "bias",      "off", "eps", "epsout", "round",   "groups",   "k",     "p",      "idx",    "res",  "dres",
+    "perhead", "recompute", "acc", "out", "grad",   "pad",     "inplace",  "split", "data",   "dydata", "seed", "isa",
+    "threads", "gate",      "act", "y",   "gain",   "wstride", "channels", "q",     "qblock", "qleast", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
 enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
@@ -210,13 +210,6 @@ static int read_value(draft *d, const char *name, char *value) {
     p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
     return read_word(d, "rounding order", value, before_words, &index);
   }
-  if (strcmp(name, "q") == 0) {
-    if (read_word(d, "quantised type", value, quantised_words, &index)) return -1;
-    p->spec.q_dtype = (rms_dtype)(RMS_I8 + index);
-    return 0;
-  }
-  if (strcmp(name, "qblock") == 0) return read_block(d, value);
-  if (strcmp(name, "qleast") == 0) return read_real(d, "least scale", value, 0, &p->spec.scale_least);
   if (strcmp(name, "y") == 0) {
     if (read_word(d, "type of y", value, dtype_words, &index)) return -1;
     p->spec.y_dtype = (rms_dtype)(RMS_F32 + index);
@@ -227,6 +220,13 @@ static int read_value(draft *d, const char *name, char *value) {
     return read_word(d, "rounding of the gain", value, gain_words, &index);
   }
   if (strcmp(name, "wstride") == 0) return read_integer(d, "wstride", value, 1, INT32_MAX, &p->weight_stride);
+  if (strcmp(name, "q") == 0) {
+    if (read_word(d, "quantised type", value, quantised_words, &index)) return -1;
+    p->spec.q_dtype = (rms_dtype)(RMS_I8 + index);
+    return 0;
+  }
+  if (strcmp(name, "qblock") == 0) return read_block(d, value);
+  if (strcmp(name, "qleast") == 0) return read_real(d, "least scale", value, 0, &p->spec.scale_least);
   if (strcmp(name, "gate") == 0) {
     if (read_word(d, "place of the gate", value, gate_words, &index)) return -1;
     p->spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + index);
@@ -374,8 +374,9 @@ static int check_direction(const draft *d) {
     if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw, db and dz belong to bwd");
     if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_Q | VERIFY_OUT_STATS)))
       return fail(d, "out=: a forward writes y, q or stats");
+    if (p->in_place && !(p->outputs & VERIFY_OUT_Y)) return fail(d, "inplace needs the output y");
     if (!(p->outputs & VERIFY_OUT_Q) != !p->spec.q_dtype) return fail(d, "q= and the output q need each other");
-    if (p->in_place && !(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_Q))) return fail(d, "inplace needs the output y");
+    if (p->channels_first && p->spec.q_dtype) return fail(d, "channels=first and q= exclude each other");
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
@@ -533,8 +534,8 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   put(&w, "x%lld", (long long)s->cols);
   put_types(&w, p);
   put_spec(&w, s);
-  put_quantised(&w, s);
   if (p->weight_stride) put(&w, ":wstride=%lld", (long long)p->weight_stride);
+  put_quantised(&w, s);
   if (p->has_indices) put(&w, ":idx");
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);

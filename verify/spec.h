@@ -58,6 +58,7 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .activation = (int32_t)s->activation,
                    .scale_block = s->scale_block,
                    .scale_least = s->scale_least,
+
                    .gain_rounding = (int32_t)s->gain_rounding};
   return spec;
 }

@@ -40,14 +40,14 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
     r->kernel(&r->job, first, last);
 }
 
-static void run_quantised(const void *arg, int64_t first, int64_t last) {
-  const forward_run *r = arg;
-  rms_forward_quantised(r->kernels, &r->job, first, last);
-}
-
 static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
   rms_forward_apart(&r->job, r->kernel, first, last);
+}
+
+static void run_quantised(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  rms_forward_quantised(r->kernels, &r->job, first, last);
 }
 
 /* Bytes of all the tensors of rows that one segment touches. */

@@ -144,8 +144,8 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
-          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, q, "
-          "qblock, qleast, y, gain, wstride, channels");
+          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
+          "y, gain, wstride, channels, q, qblock, qleast");
 }
 
 static void bad_quantised(void) {
@@ -169,7 +169,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act, q, qblock, qleast, y, gain, wstride, channels");
+          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast");
 }
 
 static void overlong(void) {
