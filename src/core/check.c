@@ -228,6 +228,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   q->block = spec->scale_block;
   q->least = (float)spec->scale_least;
   q->stream = false;
+  q->ahead = 0;
   if (v.dtype == RMS_Q8_0) {
     if (args->scale) return RMS_E_ARGUMENT;
     if (spec->scale_block || lay->width % RMS_Q8_0_ELEMENTS) return RMS_E_SCALE;

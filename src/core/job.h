@@ -51,6 +51,7 @@ typedef struct {
   int64_t block; /* elements with one scale; 0: one for the tensor                     */
   float least;   /* of a computed scale                                                */
   bool stream;   /* use non-temporal stores                                            */
+  int64_t ahead; /* bytes from y in the room to what should be fetched early; 0: none  */
 } rms_quantised;
 
 typedef struct {
