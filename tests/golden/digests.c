@@ -20,6 +20,7 @@ typedef struct row {
   t_data data;
   int longer; /* rows of more than a portion of 16,384 elements */
   rms_gate_place gate;
+  int quantised; /* types, blocks and scales in turn */
 } row;
 
 static const row rows[] = {
@@ -41,6 +42,10 @@ static const row rows[] = {
     {"rms-gate-before", RMS_KIND_RMS, T_EVERYTHING | T_DGATE, T_NORMAL, 0, RMS_GATE_BEFORE},
     {"layer-gate-after", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_SPECIAL, 0, RMS_GATE_AFTER},
     {"layer-gate-before", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_TINY, 0, RMS_GATE_BEFORE},
+    {"rms-quantised", RMS_KIND_RMS, T_WEIGHT | T_RESIDUAL | T_RESIDUAL_OUT, T_NORMAL, 0, RMS_GATE_NONE, 1},
+    {"rms-quantised-special", RMS_KIND_RMS, T_WEIGHT | T_BIAS, T_SPECIAL, 0, RMS_GATE_NONE, 1},
+    {"layer-quantised-wide", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS, T_WIDE, 0, RMS_GATE_NONE, 1},
+    {"layer-quantised-long", RMS_KIND_LAYER, T_WEIGHT, T_NORMAL, 1, RMS_GATE_NONE, 1},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
@@ -72,6 +77,12 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
     spec->groups = r->longer ? 0 : groups[c];
     call.indexed = variant;
     t_call_repair(&call);
+    if (r->quantised) {
+      call.spec.cols = (call.spec.cols + 31) / 32 * 32; /* so that q8_0 has its turn */
+      call.spec.groups = 0;
+      t_call_repair(&call);
+      t_call_quantise(&call, (int64_t)c + 3 * (int64_t)dtype + variant);
+    }
     t_result result = t_run(&call, &t_dense, NULL);
     T_EQ_STATUS(RMS_OK, result.forward);
     T_EQ_STATUS(RMS_OK, result.backward);
