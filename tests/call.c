@@ -153,7 +153,7 @@ void t_call_quantise(t_call *call, int64_t k) {
   spec->scale_least = least[k / 4 % 4];
   if (k / 3 % 3 == 1) block = 0;
   if (k / 3 % 3 == 2)
-    for (block = 1 + k % 100; width % block;)
+    for (block = k % 100 < width ? 1 + k % 100 : width; width % block;)
       block++;
   if (spec->q_dtype == RMS_Q8_0 && width % 32 == 0)
     block = 0;

@@ -71,11 +71,11 @@ static void values(void) {
 
 /* Quantised outputs: types, blocks and scales around the edges of the vectors, of a part and of the room for y. */
 static void quantised(void) {
-  static const int64_t cols[] = {1, 2, 15, 16, 31, 32, 33, 64, 96, 100, 128, 1000, 4128, 8200, 33000};
+  static const int64_t cols[] = {1, 2, 15, 16, 31, 32, 33, 64, 96, 100, 128, 1000, 1024, 4096, 4128, 8200, 16384, 33000};
   t_rng rng = t_rng_make(3);
   for (size_t c = 0; c < T_COUNT(cols); c++)
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
-      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 4) && t_failures() < 20; k++) {
+      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 6) && t_failures() < 20; k++) {
         t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
         call.parts &= ~(unsigned)T_BACKWARD;
         if (k % 4 == 3) call.outer = 40; /* several steps of short rows */
@@ -88,11 +88,11 @@ static void quantised(void) {
 
 /* y beside q is that of the plain call, and q is the same without y. */
 static void beside_y(void) {
-  static const int64_t cols[] = {1, 32, 100, 20000};
+  static const int64_t cols[] = {1, 32, 100, 4096, 20000};
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
   for (size_t c = 0; c < T_COUNT(cols); c++)
     for (size_t d = 0; d < T_COUNT(dtypes); d++)
-      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 8) && t_failures() < 20; k++) {
+      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 4) && t_failures() < 20; k++) {
         t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
         call.parts &= ~(unsigned)T_BACKWARD;
         t_result plain = t_run(&call, &t_dense, NULL);
