@@ -54,9 +54,11 @@ bool grows_with_rows(verify_role role) {
  * each of its buffers. */
 size_t room_of(const verify_case *c, verify_role role) {
   const verify_tensor &t = c->tensor[role];
-  const verify_spec &s = c->problem.spec;
   if (!verify_role_has_rows(role)) return t.bytes;
-  const size_t wider = std::max(rms_dtype_size(s.dtype), rms_dtype_size(s.residual_dtype));
+  size_t wider = 1;
+  for (int other = 0; other < VERIFY_ROLES; other++)
+    if (c->tensor[other].present && verify_role_has_rows((verify_role)other))
+      wider = std::max(wider, rms_dtype_size(c->tensor[other].dtype));
   return std::max(t.bytes, t.bytes / rms_dtype_size(t.dtype) * wider) / 16 * 18;
 }
 
