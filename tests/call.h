@@ -25,7 +25,8 @@ enum {
   T_DWEIGHT = 1 << 9,
   T_DBIAS = 1 << 10,
   T_EVERYTHING = (1 << 11) - 1, /* but for the gradient of a gate, if spec.gate_place says that there is one */
-  T_DGATE = 1 << 11
+  T_DGATE = 1 << 11,
+  T_NO_Y = 1 << 12 /* the forward writes its statistics, and the residual sum where there is one, alone */
 };
 
 typedef enum t_data {
@@ -42,6 +43,7 @@ typedef struct t_call {
   verify_spec spec; /* spec.indices is ignored: see indexed */
   int indexed;      /* 1: the statistic is taken over spec.partial random ascending indices */
   int64_t outer, inner;
+  int64_t weight_gap;  /* unused elements between the weights of two inner indices, and so for bias */
   int64_t first_outer; /* the outer index whose data comes first: a slice of a bigger call has the same rows */
   unsigned parts;      /* T_WEIGHT... */
   int accumulate;      /* RMS_ACCUMULATE_... */

@@ -32,6 +32,7 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
   p.has_residual = (parts & T_RESIDUAL) != 0;
   p.has_indices = call->indexed;
   p.split = layout->split;
+  p.weight_stride = call->weight_gap ? call->spec.cols + call->weight_gap : 0;
   p.has_bias = (parts & T_BIAS) != 0; /* a backward asks for it where a gate needs it */
   if (backward) {
     p.has_dresidual = (parts & T_DRESIDUAL) != 0;
@@ -41,8 +42,8 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
                 (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u) |
                 (parts & T_DGATE ? VERIFY_OUT_DZ : 0u);
   } else {
-    p.outputs =
-        VERIFY_OUT_Y | (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) | (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
+    p.outputs = (parts & T_NO_Y ? 0u : VERIFY_OUT_Y) | (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) |
+                (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
   }
   return p;
 }
@@ -74,6 +75,9 @@ static void stride_rows(scene *sc) {
   const t_layout *layout = sc->layout;
   for (verify_role role = 0; role < VERIFY_ROLES; role++) {
     verify_tensor *t = &sc->c.tensor[role];
+    /* weights at a stride end with the last of them */
+    if (t->present && (role == VERIFY_WEIGHT || role == VERIFY_BIAS))
+      verify_tensor_stride(t, t->outer_stride, t->inner_stride);
     if (!t->present || !verify_role_has_rows(role)) continue;
     if (is_turned(sc)) {
       verify_tensor_turn(t, layout->inner_gap);

@@ -59,11 +59,12 @@ static int add_rows(verify_case *c, verify_role role, rms_dtype dtype) {
   return 0;
 }
 
-/* weight, bias and their gradients: a row for each inner index, or one */
+/* weight, bias and their gradients: a row for each inner index, or one; the gradients are dense */
 static int add_weights(verify_case *c, verify_role role, rms_dtype dtype) {
   const verify_problem *p = &c->problem;
   verify_tensor shape = {.outer = 1, .inner = p->spec.weight_per_inner ? p->inner : 1, .cols = p->spec.cols};
-  return add_tensor(c, role, dtype, shape, 0);
+  int64_t gap = p->weight_stride && !verify_case_is_output(c, role) ? p->weight_stride - p->spec.cols : 0;
+  return add_tensor(c, role, dtype, shape, gap);
 }
 
 static int add_array(verify_case *c, verify_role role, rms_dtype dtype, int64_t count) {
@@ -78,9 +79,11 @@ static int add_bytes(verify_case *c, verify_role role, int64_t count, int64_t si
   return 0;
 }
 
-static void share(verify_case *c, verify_role output, verify_role input) {
+/* Types of one size: a problem in place has no others. */
+static void share(verify_case *c, verify_role output, verify_role input, rms_dtype dtype) {
   c->tensor[output] = c->tensor[input];
   c->tensor[output].shared_with = input;
+  c->tensor[output].dtype = dtype;
 }
 
 /* ---- A whole case ---- */
@@ -103,11 +106,11 @@ static int add_forward(verify_case *c) {
   if (p->has_residual && add_rows(c, VERIFY_RESIDUAL, p->spec.residual_dtype)) return -1;
   if (p->has_bias && add_weights(c, VERIFY_BIAS, p->spec.weight_dtype)) return -1;
   if (p->in_place) {
-    share(c, VERIFY_Y, VERIFY_X);
-    if (p->outputs & VERIFY_OUT_SUM) share(c, VERIFY_SUM, VERIFY_RESIDUAL);
+    share(c, VERIFY_Y, VERIFY_X, verify_y_type(&p->spec));
+    if (p->outputs & VERIFY_OUT_SUM) share(c, VERIFY_SUM, VERIFY_RESIDUAL, p->spec.residual_dtype);
     return 0;
   }
-  if (add_rows(c, VERIFY_Y, p->spec.dtype)) return -1;
+  if (p->outputs & VERIFY_OUT_Y && add_rows(c, VERIFY_Y, verify_y_type(&p->spec))) return -1;
   return p->outputs & VERIFY_OUT_SUM ? add_rows(c, VERIFY_SUM, p->spec.residual_dtype) : 0;
 }
 
@@ -115,24 +118,24 @@ static int add_backward(verify_case *c) {
   const verify_problem *p = &c->problem;
   const verify_spec *s = &p->spec;
   if (add_rows(c, VERIFY_X, p->has_residual ? s->residual_dtype : s->dtype)) return -1;
-  if (add_rows(c, VERIFY_DY, s->dtype)) return -1;
+  if (add_rows(c, VERIFY_DY, verify_y_type(s))) return -1;
   if (p->has_dresidual && add_rows(c, VERIFY_DRESIDUAL, s->residual_dtype)) return -1;
   if (p->outputs & VERIFY_OUT_DX) {
     if (p->in_place)
-      share(c, VERIFY_DX, VERIFY_DY);
+      share(c, VERIFY_DX, VERIFY_DY, s->dtype);
     else if (add_rows(c, VERIFY_DX, s->dtype))
       return -1;
   }
   if (p->outputs & VERIFY_OUT_DS) {
     if (p->in_place && p->has_dresidual)
-      share(c, VERIFY_DS, VERIFY_DRESIDUAL);
+      share(c, VERIFY_DS, VERIFY_DRESIDUAL, s->residual_dtype);
     else if (add_rows(c, VERIFY_DS, s->residual_dtype))
       return -1;
   }
   if (s->gate_place == RMS_GATE_AFTER && p->has_bias && add_weights(c, VERIFY_BIAS, s->weight_dtype)) return -1;
   if (p->outputs & VERIFY_OUT_DZ) {
     if (p->in_place)
-      share(c, VERIFY_DGATE, VERIFY_GATE);
+      share(c, VERIFY_DGATE, VERIFY_GATE, s->dtype);
     else if (add_rows(c, VERIFY_DGATE, s->dtype))
       return -1;
   }
@@ -220,7 +223,8 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .mean = c->tensor[VERIFY_MEAN].data,
                             .weight_dtype = (int32_t)p->spec.weight_dtype,
                             .bias_dtype = (int32_t)p->spec.weight_dtype,
-                            .gate = const_view(c, VERIFY_GATE)};
+                            .gate = const_view(c, VERIFY_GATE),
+                            .weight_stride = p->weight_stride};
 }
 
 rms_backward_args verify_case_backward_args(const verify_case *c) {
@@ -246,5 +250,6 @@ rms_backward_args verify_case_backward_args(const verify_case *c) {
                              .gate = const_view(c, VERIFY_GATE),
                              .dgate = view(c, VERIFY_DGATE),
                              .bias = c->tensor[VERIFY_BIAS].data,
-                             .bias_dtype = (int32_t)p->spec.weight_dtype};
+                             .bias_dtype = (int32_t)p->spec.weight_dtype,
+                             .weight_stride = p->weight_stride};
 }

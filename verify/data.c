@@ -80,7 +80,7 @@ static double draw_input(verify_data data, rms_dtype dtype, verify_random *rando
 
 /* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
 static double draw(const verify_problem *p, verify_role role, verify_random *random) {
-  if (role == VERIFY_DY) return draw_input(p->dy_data, p->spec.dtype, random);
+  if (role == VERIFY_DY) return draw_input(p->dy_data, verify_y_type(&p->spec), random);
   if (p->data == VERIFY_EXACT) return draw_exact(random);
   switch (role) {
   case VERIFY_X:

@@ -23,9 +23,9 @@ static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_G
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", NULL};
 static const char *const option_words[] = {
-    "w",    "bias",   "off",     "eps",       "epsout",  "round", "groups", "k",        "p",       "idx",
-    "res",  "dres",   "perhead", "recompute", "acc",     "out",   "grad",   "pad",      "inplace", "split",
-    "data", "dydata", "seed",    "isa",       "threads", "gate",  "act",    "channels", NULL};
+    "w",    "bias",    "off",       "eps",  "epsout", "round",    "groups", "k",       "p",       "idx",  "res",
+    "dres", "perhead", "recompute", "acc",  "out",    "grad",     "pad",    "inplace", "split",   "data", "dydata",
+    "seed", "isa",     "threads",   "gate", "act",    "channels", "y",      "gain",    "wstride", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
@@ -167,7 +167,7 @@ static int read_accumulate(draft *d, char *value) {
 
 static int read_value(draft *d, const char *name, char *value) {
   verify_problem *p = &d->problem;
-  static const char *const before_words[] = {"before", NULL};
+  static const char *const before_words[] = {"before", NULL}, *const gain_words[] = {"weight", NULL};
   int64_t number = 0;
   int index = 0;
   if (strcmp(name, "w") == 0) return read_word(d, "weight type", value, weight_words, &d->weight_type);
@@ -197,6 +197,16 @@ static int read_value(draft *d, const char *name, char *value) {
     p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
     return read_word(d, "rounding order", value, before_words, &index);
   }
+  if (strcmp(name, "y") == 0) {
+    if (read_word(d, "type of y", value, dtype_words, &index)) return -1;
+    p->spec.y_dtype = (rms_dtype)(RMS_F32 + index);
+    return 0;
+  }
+  if (strcmp(name, "gain") == 0) {
+    p->spec.gain_rounding = RMS_GAIN_AS_WEIGHT;
+    return read_word(d, "rounding of the gain", value, gain_words, &index);
+  }
+  if (strcmp(name, "wstride") == 0) return read_integer(d, "wstride", value, 1, INT32_MAX, &p->weight_stride);
   if (strcmp(name, "gate") == 0) {
     if (read_word(d, "place of the gate", value, gate_words, &index)) return -1;
     p->spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + index);
@@ -263,6 +273,28 @@ static verify_data default_dy_data(const verify_problem *p) {
   return p->data == VERIFY_LOGNORMAL || p->data == VERIFY_EXACT ? p->data : VERIFY_NORMAL;
 }
 
+/* A y, or dy, whose type is not that of x. */
+static int check_own_type(const draft *d) {
+  const verify_problem *p = &d->problem;
+  const verify_spec *s = &p->spec;
+  if (s->dtype == RMS_F64 || s->y_dtype == RMS_F64) return fail(d, "y=: f64 does not mix with other types");
+  if (p->in_place && rms_dtype_size(s->dtype) != rms_dtype_size(s->y_dtype))
+    return fail(d, "inplace needs a y whose elements have the size of those of x");
+  if (p->backward && s->residual_dtype != s->dtype) return fail(d, "y= and res=f32 contradict each other in bwd");
+  if (p->backward && s->dtype == RMS_F32 && p->outputs && !(p->outputs & VERIFY_OUT_DX))
+    return fail(d, "y= beside an f32 x needs the output dx, which says that x is no residual sum");
+  return 0;
+}
+
+static int check_weight_stride(const draft *d) {
+  const verify_problem *p = &d->problem;
+  if (p->weight_stride == 0) return 0;
+  if (!p->spec.weight_per_inner) return fail(d, "wstride= needs perhead");
+  if (p->weight_stride < p->spec.cols)
+    return fail(d, "wstride=%lld is less than the columns", (long long)p->weight_stride);
+  return 0;
+}
+
 static int fill_types(draft *d) {
   verify_problem *p = &d->problem;
   rms_dtype type = p->spec.dtype;
@@ -272,7 +304,8 @@ static int fill_types(draft *d) {
   p->spec.residual_dtype = d->residual_type == TYPE_F32 ? RMS_F32 : type;
   p->spec.grad_dtype = d->grad_type == TYPE_ABSENT ? p->spec.weight_dtype : d->grad_type == TYPE_F32 ? RMS_F32 : type;
   if (type == RMS_F64 && p->spec.residual_dtype == RMS_F32) return fail(d, "res=f32 is not offered for f64 data");
-  return 0;
+  if (p->spec.y_dtype == type) p->spec.y_dtype = RMS_AS_X;
+  return p->spec.y_dtype == RMS_AS_X ? 0 : check_own_type(d);
 }
 
 static int fill_partial(draft *d) {
@@ -297,7 +330,8 @@ static int check_direction(const draft *d) {
   if (p->outputs & VERIFY_OUT_DZ && !p->spec.gate_place) return fail(d, "out=dz needs gate=");
   if (!p->backward) {
     if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw, db and dz belong to bwd");
-    if (!(p->outputs & VERIFY_OUT_Y)) return fail(d, "out=: a forward problem always writes y");
+    if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_STATS))) return fail(d, "out=: a forward writes y, stats or both");
+    if (p->in_place && !(p->outputs & VERIFY_OUT_Y)) return fail(d, "inplace needs the output y");
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
@@ -313,7 +347,8 @@ static int check_direction(const draft *d) {
 
 static int finish(draft *d) {
   verify_problem *p = &d->problem;
-  if (fill_types(d) || fill_partial(d)) return -1;
+  if (fill_types(d) || fill_partial(d) || check_weight_stride(d)) return -1;
+  if (p->weight_stride == p->spec.cols) p->weight_stride = 0;
   if (p->outputs == 0) p->outputs = default_outputs(p);
   if (!d->dy_data_given) p->dy_data = default_dy_data(p);
   unsigned addable = (p->outputs & VERIFY_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
@@ -403,6 +438,7 @@ static void put_types(writer *w, const verify_problem *p) {
     put(w, ":w=none");
   else if (s->weight_dtype != s->dtype)
     put(w, ":w=f32");
+  if (s->y_dtype) put(w, ":y=%s", verify_dtype_name(s->y_dtype));
   if (p->has_bias) put(w, ":bias");
   if (p->has_residual) put(w, s->residual_dtype != s->dtype ? ":res=f32" : ":res");
   if (p->has_dresidual) put(w, ":dres");
@@ -413,6 +449,7 @@ static void put_spec(writer *w, const verify_spec *s) {
   if (s->partial) put(w, ":k=%lld", (long long)s->partial);
   if (s->groups > 1) put(w, ":groups=%lld", (long long)s->groups);
   if (s->weight_offset != 0) put_real(w, "off", s->weight_offset);
+  if (s->gain_rounding == RMS_GAIN_AS_WEIGHT) put(w, ":gain=weight");
   if (s->eps != 1e-6) put_real(w, "eps", s->eps);
   if (s->eps_place == RMS_EPS_OUTSIDE) put(w, ":epsout");
   if (s->rounding == RMS_ROUND_BEFORE_WEIGHT) put(w, ":round=before");
@@ -441,6 +478,7 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   put(&w, "x%lld", (long long)s->cols);
   put_types(&w, p);
   put_spec(&w, s);
+  if (p->weight_stride) put(&w, ":wstride=%lld", (long long)p->weight_stride);
   if (p->has_indices) put(&w, ":idx");
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);

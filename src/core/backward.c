@@ -121,7 +121,7 @@ static void run_finish(const void *arg, int64_t first, int64_t last) {
 
 static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
-  int64_t bytes = 2 * size;
+  int64_t bytes = size + (int64_t)rms_dtype_size(job->dy_type);
   if (job->dx.data) bytes += size;
   if (job->gate.data) bytes += size;
   if (job->dgate.data) bytes += size;

@@ -257,7 +257,7 @@ static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *ar
   bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
   if (flags & RMS_CHECK_DEVICE)
     return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
-  return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
+  return job->q.rows.data;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -335,7 +335,8 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   if (x != dy) {
     t->as_x = RMS_AS_X;
     known = true;
-    if (x == RMS_F32 && !(dx->data && dx->dtype == RMS_F32))
+    /* both halves of the split form look at the dx of the arguments */
+    if (x == RMS_F32 && !(args->dx.data && args->dx.dtype == RMS_F32))
       t->residual = RMS_F32; /* a sum in f32 beside 16-bit data */
     else
       t->data = t->residual = x; /* y had another type than x */
@@ -395,7 +396,7 @@ static bool lacks_backward(const rms_backward_job *job, const rms_backward_args 
   if (lacks_apart(&job->lay, flags)) return true;
   bool own_type = job->dy_type != job->lay.dtype;
   if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
-  return own_type || job->lay.gain_as_weight || args->weight_stride;
+  return false;
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,

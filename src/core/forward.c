@@ -46,7 +46,7 @@ static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
 /* Bytes of all the tensors of rows that one segment touches. */
 static int64_t segment_traffic(const rms_forward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
-  if (job->y.data) bytes += size;
+  if (job->y.data) bytes += (int64_t)rms_dtype_size(job->y_type);
   if (job->gate.data) bytes += size;
   if (job->residual.data) {
     int64_t residual = job->lay.residual_is_f32 ? 4 : size;
@@ -58,13 +58,14 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
   if (!rms_streams(segments, traffic, 1, executor)) return;
   job->fetch_ahead = true;
-  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
-  int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
+  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->y_type);
+  int64_t residual_size = job->lay.residual_is_f32 ? 4 : (int64_t)rms_dtype_size(job->lay.dtype);
   const rms_rows *y = &job->y, *r = &job->residual_out;
   job->stream_y = rms_can_stream(y, &job->lay, y_bytes, segments) && !rms_same_rows(y, &job->x) &&
                   !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
-  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes, segments) && !rms_same_rows(r, &job->x) &&
-                         !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
+  job->stream_residual = rms_can_stream(r, &job->lay, job->lay.width * residual_size, segments) &&
+                         !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual) &&
+                         !rms_same_rows(r, &job->gate);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,

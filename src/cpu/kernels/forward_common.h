@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a measured segment, for nearly every model: any rounding order but the one before a weight with a bias, a
- * gate beside a weight alone. The same arithmetic as forward_segment.h; each combination that decides the speed is a
- * loop of its own. */
+ * Writing a measured segment, for nearly every model: with a gate, beside a weight alone. The same arithmetic as
+ * forward_segment.h; each combination that decides the speed is a loop of its own. `mixed` loops take what the others
+ * do not: a y of its own type, rounding before a weight with a bias, and raw gains of any type. */
 
 typedef struct {
   K(source) src;
@@ -10,9 +10,10 @@ typedef struct {
   const char *raw_gain, *raw_bias; /* where those are not laid out, and `raw` */
   const char *gate;                /* NULL: none, or before the norm */
   char *y, *residual_out;
-  int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
-  REAL offset;          /* of a raw gain */
-  bool raw, weighted, biased;
+  int64_t width, ahead;   /* ahead: bytes from x to what should be fetched early; 0: nothing */
+  K(gain_form) gain_form; /* of a raw gain */
+  rms_dtype y_type;
+  bool raw, weighted, biased, mixed;
   bool before, product; /* rounding before the weight, and of the product with it */
   bool stream_y, stream_residual;
 } K(common_segment);
@@ -23,14 +24,18 @@ typedef struct {
   bool layer, residual, stream, raw;
   bool before;       /* rounding before the weight */
   bool after, gated; /* a gate after the norm, or before it */
+  bool mixed;        /* see above; y is then of this type, and may hold any NaN */
+  rms_dtype y;
 } K(common_form);
 
 INLINE VEC K(common_gain)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return form.raw ? K(gain)(s->raw_gain, j, n, s->offset, false) : K(load_gain)(s->gain, j, n);
+  if (!form.raw) return K(load_gain)(s->gain, j, n);
+  return form.mixed ? K(gain)(s->raw_gain, j, n, s->gain_form) : K(plain_gain)(s->raw_gain, j, n, s->gain_form.offset);
 }
 
 INLINE VEC K(common_bias)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return form.raw ? K(load)(s->raw_bias, j, n, false) : K(load_gain)(s->bias, j, n);
+  if (!form.raw) return K(load_gain)(s->bias, j, n);
+  return K(load)(s->raw_bias, j, n, form.mixed && s->gain_form.wide);
 }
 
 INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
@@ -39,6 +44,17 @@ INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K
     return V(fma)(h, K(common_gain)(s, j, n, form), K(common_bias)(s, j, n, form));
   if (s->weighted) return V(mul)(h, K(common_gain)(s, j, n, form));
   return s->biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
+}
+
+/* h times the gain, with the roundings before the weight, and the bias. */
+INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
+  if (!form.before) return K(apply_gain)(s, h, j, n, form);
+  h = V(round_clean)(h, T);
+  if (form.gains == K(GAIN) || s->weighted) {
+    h = V(mul)(h, K(common_gain)(s, j, n, form));
+    if (s->product) h = V(round)(h, T);
+  }
+  return form.gains == K(ANY) && s->biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
@@ -50,6 +66,10 @@ INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean,
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
   v = V(mul)(v, r);
+  if (form.mixed) {
+    K(put_type)(s->y, j, n, K(apply_mixed)(s, v, j, n, form), form.y, form.stream);
+    return;
+  }
   if (form.before) v = V(round_clean)(v, T);
   v = K(apply_gain)(s, v, j, n, form);
   if (form.after && form.before && s->product) v = V(round_clean)(v, T);
@@ -78,9 +98,9 @@ INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, 
 
 INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_, K(common_form) form) {
   K(common_segment) s = *given; /* a copy that no store can change: its members stay in registers */
-  s.src.x_is_f32 = false;
+  s.src.x_type = T;
   VEC r = V(set)(r_), mean = V(set)(mean_);
-  int64_t j = K(to_line)(s.y, s.width), width = s.width;
+  int64_t j = form.mixed ? 0 : K(to_line)(s.y, s.width), width = s.width;
   if (j > 0) K(common_vector)(&s, r, mean, 0, (int)j, form);
   VEC first = r;
   if (j + K(QUAD) <= width) first = K(common_load)(&s, j, LANES, form);
@@ -145,8 +165,56 @@ NOINLINE void K(common_any)(const K(common_segment) * s, REAL r, REAL mean, bool
   K(common_loop)(s, r, mean, form);
 }
 
+/* What is known of the types at the call: those of y. */
+INLINE void K(mixed_loop)(const K(common_segment) * s, REAL r, REAL mean, bool layer, rms_dtype y) {
+  K(common_form) form = {K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y};
+  form.before = s->before;
+  form.raw = s->raw;
+  form.mixed = true;
+  form.y = y;
+  K(common_loop)(s, r, mean, form);
+}
+
+NOINLINE void K(mixed_same)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, T);
+}
+
+NOINLINE void K(mixed_f32)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_F32);
+}
+
+NOINLINE void K(mixed_bf16)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_BF16);
+}
+
+NOINLINE void K(mixed_f16)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_F16);
+}
+
+/* A weight in f32 beside 16-bit data, rounding before it, y in f32: Hugging Face's Llama with f32 weights. */
+NOINLINE void K(mixed_before_f32)(const K(common_segment) * s, REAL r) {
+  K(common_form) form = {K(GAIN), .stream = s->stream_y, .raw = s->raw, .before = true, .mixed = true};
+  form.y = RMS_F32;
+  K(common_loop)(s, r, 0, form);
+}
+
+static void K(write_mixed_types)(const K(common_segment) * s, K(statistic) st, bool layer) {
+  if (T == RMS_F64 || s->y_type == T)
+    K(mixed_same)(s, st.r, st.mean, layer);
+  else if (T != RMS_F32 && s->y_type == RMS_F32 && s->before && s->weighted && !s->biased && !layer && !s->src.residual)
+    K(mixed_before_f32)(s, st.r);
+  else if (T != RMS_F32 && s->y_type == RMS_F32)
+    K(mixed_f32)(s, st.r, st.mean, layer);
+  else if (T != RMS_BF16 && s->y_type == RMS_BF16)
+    K(mixed_bf16)(s, st.r, st.mean, layer);
+  else
+    K(mixed_f16)(s, st.r, st.mean, layer);
+}
+
 INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool layer) {
-  if (s->gate)
+  if (s->mixed)
+    K(write_mixed_types)(s, st, layer);
+  else if (s->gate)
     K(common_gate_after)(s, st.r);
   else if (s->src.gate)
     K(common_gate_before)(s, st.r);
@@ -171,29 +239,40 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
   const rms_layout *lay = &job->lay;
   K(source)
-  src = {.x = rms_segment(&job->x, at, lay, T_SIZE), .residual_is_f32 = lay->residual_is_f32, .up1 = 1, .up2 = 1};
+  src = {.x = rms_segment(&job->x, at, lay, T_SIZE),
+         .x_type = T,
+         .residual_is_f32 = lay->residual_is_f32,
+         .up1 = 1,
+         .up2 = 1};
   src.sigmoid = lay->activation == RMS_ACT_SIGMOID;
   if (lay->gate_place == RMS_GATE_BEFORE) src.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
   return src;
 }
 
+/* Whether a common job needs the loops for mixed types. */
+INLINE bool K(is_mixed)(const rms_forward_job *job, const K(gains) * gains) {
+  return gains->mixed || job->y_type != T || (job->bias && job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT);
+}
+
 INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
   int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
   K(common_segment) s = {.src = K(open_source)(job, at), .gain = gains->gain, .bias = gains->bias, .width = lay->width};
-  s.before = K(rounds_before)(lay);
+  s.mixed = K(is_mixed)(job, gains);
+  s.before = s.mixed ? lay->rounding == RMS_ROUND_BEFORE_WEIGHT : K(rounds_before)(lay);
   s.product = !lay->weight_is_f32;
   if (lay->gate_place == RMS_GATE_AFTER) s.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (s.gain) s.gain += gain_at;
   if (s.bias) s.bias += gain_at;
   s.raw = K(are_raw)(gains);
-  s.offset = gains->offset;
-  if (s.raw && gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * T_SIZE;
-  if (s.raw && gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * T_SIZE;
+  s.gain_form = gains->form;
+  if (gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * (gains->form.wide ? 4 : T_SIZE);
+  if (gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * (gains->form.wide ? 4 : T_SIZE);
   s.weighted = s.gain || s.raw_gain;
   s.biased = s.bias || s.raw_bias;
-  s.y = rms_segment(&job->y, at, lay, T_SIZE);
+  s.y = rms_segment(&job->y, at, lay, s.mixed ? K(size_of)(job->y_type) : T_SIZE);
+  s.y_type = job->y_type;
   s.stream_y = job->stream_y;
   if (job->residual_out.data) {
     s.residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
