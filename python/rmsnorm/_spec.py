@@ -7,6 +7,7 @@ import dataclasses
 import torch
 
 from ._options import ACTIVATIONS, BEFORE_WEIGHT, GATE_PLACES, LAYER, TORCH_SUMS
+from .torch import _run
 
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 
@@ -23,6 +24,7 @@ class Spec:
     gate_place: str | None = None  # "after", "before"; None: there is no gate
     activation: str = "silu"  # of the gate
     groups: int = 1
+    image_dims: int = 0  # of the images whose channels, dimension 1, are normalised; 0: the last dimension is
 
     @property
     def mode(self) -> int:
@@ -33,8 +35,9 @@ class Spec:
     def __str__(self) -> str:
         offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
         groups = f" of {self.groups} groups" if self.groups > 1 else ""
+        channels = f" over the channels of {self.image_dims} dimensions" if self.image_dims else ""
         gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
-        return f"{self.kind} norm{groups}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
+        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +73,14 @@ def eps_name_of(module) -> str | None:
 def device_of(module) -> torch.device:
     weight = getattr(module, "weight", None)
     return torch.device("cpu") if weight is None else weight.device
+
+
+def run_plain(module, spec: Spec, x):
+    """The result of a module without a gate on this library."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    rows = x.movedim(1, -1) if spec.image_dims else x
+    y = _run(rows, weight, bias, eps_of(module, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+    return y.movedim(-1, 1) if spec.image_dims else y
 
 
 def random_rows(shape, dtype, device, generator):

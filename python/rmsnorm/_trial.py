@@ -16,11 +16,13 @@ import torch
 
 from . import _gated_trial
 from ._options import TOLERANCE
-from ._spec import Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
-from .torch import CUDA_KERNELS, _run
+from ._spec import Spec, Trial, compare, device_of, eps_name_of, random_rows, run_plain
+from .torch import CUDA_KERNELS
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ROWS = 64
+_LEADING = ((64,), (3, 5), (2, 3, 4))
+_IMAGES = {4: ((2, 5, 6), (1, 3, 4), (3, 1, 7)), 3: ((2, 30), (1, 12), (3, 7))}  # n and the dimensions behind the channels
+_NO_MATCH = "no arithmetic of this library gives its bits"
 _FREE_WIDTH = 128  # the rows on which a norm without a weight is tried
 
 
@@ -63,29 +65,32 @@ def _obstacle(module) -> str | None:
 # ---- the trial ----
 
 
-def _candidates(module) -> Iterator[Spec]:
+def _candidates(module, image_dims) -> Iterator[Spec]:
     """torch's order of the sums first: where it is right, all bits are."""
     weighted = getattr(module, "weight", None) is not None
     orders = [("rms", "torch")] if device_of(module).type == "cpu" else []
     for kind, sums in (*orders, ("rms", "rmsnorm"), ("layer", "rmsnorm")):
         for rounding in ("after_weight", "before_weight") if weighted else ("after_weight",):
             for offset in (0.0, 1.0) if weighted else (0.0,):
-                yield Spec(kind, rounding, offset, eps_name_of(module), sums)
+                yield Spec(kind, rounding, offset, eps_name_of(module), sums, image_dims=image_dims)
 
 
 class _Rows:
-    """A copy of the module with random parameters in dtype, random rows, and its results."""
+    """A copy of the module with random parameters in dtype, random rows or images, and its results."""
 
-    def __init__(self, module, dtype):
+    def __init__(self, module, dtype, image_dims):
         generator = torch.Generator("cpu").manual_seed(20261115)
         self.module = copy.deepcopy(module).to(dtype=dtype)
         for p in self.module.parameters():
             p.data = random_rows(p.shape, dtype, p.device, generator)
         self.module.eval()
-        width = self._width()
-        self.inputs = [random_rows((*leading, *width), dtype, device_of(module), generator) * 3
-                       for leading in ((_ROWS,), (3, 5), (2, 3, 4))]  # fmt: skip
+        self.inputs = [random_rows(shape, dtype, device_of(module), generator) * 3 for shape in self._shapes(image_dims)]
         self.results = [self.module(x) for x in self.inputs]
+
+    def _shapes(self, image_dims):
+        if image_dims:
+            return [(n, *self._width(), *size) for n, *size in _IMAGES[image_dims]]
+        return [(*leading, *self._width()) for leading in _LEADING]
 
     def _width(self):
         weight = getattr(self.module, "weight", None)
@@ -97,12 +102,12 @@ class _Rows:
         """How many elements have other bits than spec gives, of how many, and whether those are neighbours of what is right."""
         differing = compared = 0
         near = True
-        weight, bias = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
         for x, expected in zip(self.inputs, self.results):
-            got = _run(x, weight, bias, eps_of(self.module, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+            got = run_plain(self.module, spec, x)
             if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
                 return 1, 1, False
-            count, close = compare(got, expected, 2)
+            rows = (t.movedim(1, -1) if spec.image_dims else t for t in (got, expected))
+            count, close = compare(*rows, 2)
             near &= close
             differing += count
             compared += got.numel()
@@ -126,14 +131,34 @@ def _accepts(spec, rows: dict[torch.dtype, _Rows], own, tolerance) -> Trial | No
     return Trial(spec, "", differing, compared, tuple(dtypes))
 
 
-def _find(module, tolerance) -> Trial:
+def _find_form(module, tolerance, image_dims) -> Trial:
+    """The arithmetic on rows, or on images of so many dimensions."""
     weight = getattr(module, "weight", None)
     own = weight.dtype if weight is not None else torch.bfloat16
-    rows = {dtype: _Rows(module, dtype) for dtype in dict.fromkeys((torch.bfloat16, torch.float32, own))}
-    found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module)) if t is not None]
+    rows = {dtype: _Rows(module, dtype, image_dims) for dtype in dict.fromkeys((torch.bfloat16, torch.float32, own))}
+    found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module, image_dims)) if t is not None]
     if not found:
-        return Trial(None, "no arithmetic of this library gives its bits")
+        return Trial(None, _NO_MATCH)
     return min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+
+
+def _attempt(find, *arguments) -> Trial:
+    """A module may do anything with rows of numbers."""
+    try:
+        return find(*arguments)
+    except Exception as error:
+        return Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
+
+
+def _find(module, tolerance) -> Trial:
+    """Rows first. A norm over channels refuses them, or makes something else of them."""
+    weight, failed = getattr(module, "weight", None), []
+    for image_dims in (0, *_IMAGES) if weight is not None and weight.dim() == 1 else (0,):
+        trial = _attempt(_find_form, module, tolerance, image_dims)
+        if trial.spec is not None:
+            return trial
+        failed.append(trial)
+    return next((t for t in failed if t.reason == _NO_MATCH), failed[0])
 
 
 def _key(module) -> Any:
@@ -151,9 +176,6 @@ def try_module(module, tolerance=TOLERANCE, known=None) -> Trial:
         return Trial(None, obstacle)
     key = _key(module)
     if key not in known:
-        try:
-            with torch.no_grad():
-                known[key] = (_gated_trial.find if _gated_trial.is_gated(module) else _find)(module, tolerance)
-        except Exception as error:  # a module may do anything with rows of numbers
-            known[key] = Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
+        with torch.no_grad():
+            known[key] = _attempt(_gated_trial.find if _gated_trial.is_gated(module) else _find, module, tolerance)
     return known[key]

@@ -17,9 +17,8 @@ import torch
 
 from . import _gated_trial
 from ._options import TOLERANCE
-from ._spec import Spec, Trial, device_of, eps_of
+from ._spec import Spec, Trial, device_of, run_plain
 from ._trial import try_module
-from .torch import _run
 
 __all__ = ["Entry", "Report", "Spec", "Trial", "patch"]
 
@@ -100,10 +99,9 @@ class _Patched:
                 return _gated_trial.run(self, spec, *arguments)
         elif len(inputs) == 1 and not named:
             (x,) = inputs
-            tried = x.device.type == self._rmsnorm_device and x.dtype in trial.dtypes
+            tried = x.device.type == self._rmsnorm_device and x.dtype in trial.dtypes and spec.image_dims in (0, x.dim())
             if tried and (weight is None or weight.dtype is x.dtype):
-                bias = getattr(self, "bias", None)
-                return _run(x, weight, bias, eps_of(self, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+                return run_plain(self, spec, x)
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
 
     def __reduce_ex__(self, protocol):
@@ -138,6 +136,8 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     Where that cannot be had (LayerNorm, GPUs) the library's own order is taken if at most the share `tolerance` of the trial's
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
     swapped that does not give equal bits.
+
+    Norms over the channels of images (N, C, H, W), or of (N, C, W), are found in the same way.
 
     Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped by the same rule: their exponential is
     the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.

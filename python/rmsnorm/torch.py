@@ -6,7 +6,8 @@
 >>> rmsnorm.torch.rms_norm(x, w, eps=0.0)
 tensor([[0.8485, 2.2627]])
 
-Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
+Norms go over the last dimension or, with ``channels_first=True``, over dimension 1, as the channels of images (N, C, H, W); such
+images are read where they are. Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
 that two strides describe, as in q and k slices and (B, H, T, D) transposes, are read where they are; others are copied. On the
 CPU the work runs on torch's own threads (``torch.set_num_threads``), and the bits do not depend on their number. CUDA tensors
 need the package rmsnorm-cuda; the work is queued on torch's current stream.
@@ -126,6 +127,13 @@ def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) ->
     return _index_tensors[key]
 
 
+def _channels_last(x):
+    """A view of images whose channels, dimension 1, come last."""
+    if x.dim() < 2:
+        raise ValueError(f"x has the shape {tuple(x.shape)}; with channels_first its channels are dimension 1")
+    return x.movedim(1, -1)
+
+
 def rms_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -141,11 +149,12 @@ def rms_norm(
     indices: Iterable[int] | None = None,
     groups: int = 1,
     eps_place: str = "inside",
+    channels_first: bool = False,
 ) -> torch.Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
 
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
-    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient.
+    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient. channels_first: over dimension 1.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
@@ -153,6 +162,12 @@ def rms_norm(
     >>> x.grad
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
+    if channels_first:
+        x, gate = _channels_last(x), None if gate is None else _channels_last(gate)
+        return rms_norm(
+            x, weight, eps, bias=bias, gate=gate, gate_place=gate_place, activation=activation, rounding=rounding,
+            weight_offset=weight_offset, partial=partial, indices=indices, groups=groups, eps_place=eps_place,
+        ).movedim(-1, 1)  # fmt: skip
     mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
@@ -182,10 +197,16 @@ def layer_norm(
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
+    channels_first: bool = False,
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
     mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
     groups = groups_of(groups)
+    if channels_first:
+        x, gate = _channels_last(x), None if gate is None else _channels_last(gate)
+        run = (x, weight, bias) if gate is None else (x, gate, weight, bias)
+        norm = _run if gate is None else _gates.run
+        return norm(*run, eps, weight_offset, 0, groups, mode, None).movedim(-1, 1)
     if gate is not None:
         return _gates.run(x, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
     return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)

@@ -105,7 +105,7 @@ int pn_read_spec(rms_spec *spec, pn_arguments *a, PyObject *const *args) {
   long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
-  a->torch_sums = (mode & PN_MODE_TORCH_SUMS) != 0;
+  a->mode = mode;
   pn_set_mode(spec, mode);
   return read_indices(args[5], spec, a);
 }

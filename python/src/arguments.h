@@ -18,7 +18,7 @@ typedef struct {
   int count;
   int64_t *indices;
   int threads; /* of a pool; negative: that many of OpenMP */
-  bool torch_sums;
+  int64_t mode;
 } pn_arguments;
 
 typedef struct {

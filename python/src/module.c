@@ -14,13 +14,23 @@ static int check_statistics(const pn_array *rstd, const pn_array *x, const rms_s
   return pn_check_numbers(&rstd[0], x, groups, dtype) || pn_check_numbers(&rstd[1], x, groups, dtype) ? -1 : 0;
 }
 
+static int check_result(const pn_array *y, const pn_array *x, int64_t mode) {
+  const int32_t wanted = pn_result_dtype(mode, x->tensor.dtype);
+  if (pn_check_shape(y, x) != 0) return -1;
+  if (!y->owner || y->tensor.dtype == wanted) return 0;
+  PyErr_Format(PyExc_TypeError, "%s has dtype %s; %s is wanted", y->name, pn_dtype_name(y->tensor.dtype),
+               pn_dtype_name(wanted));
+  return -1;
+}
+
 static int check_forward(const pn_arguments *a, const rms_spec *spec) {
   const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *gate = &a->arrays[2], *weight = &a->arrays[3];
   const pn_array *bias = &a->arrays[4], *y = &a->arrays[5], *sum = &a->arrays[6];
   if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_rows(gate, x, PN_SAME)) return -1;
   if (pn_check_weight(weight, x) || pn_check_weight(bias, x)) return -1;
   if (pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
-  if (pn_check_rows(y, x, PN_SAME) || pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual)) return -1;
+  if (check_result(y, x, a->mode)) return -1;
+  if (pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual)) return -1;
   return check_statistics(&a->arrays[7], x, spec);
 }
 
@@ -28,17 +38,19 @@ static int check_backward(const pn_arguments *a, const rms_spec *spec) {
   const pn_array *dy = &a->arrays[0], *x = &a->arrays[1], *dresidual = &a->arrays[2], *gate = &a->arrays[3];
   const pn_array *weight = &a->arrays[4], *bias = &a->arrays[5], *dx = &a->arrays[8], *dresidual_out = &a->arrays[9];
   const pn_array *dgate = &a->arrays[10], *dweight = &a->arrays[11], *dbias = &a->arrays[12];
-  if (pn_check_x(x) || pn_check_x(dy) || pn_check_shape(dy, x) || pn_check_dtype(x, dy, PN_WIDER)) return -1;
-  if (pn_check_rows(dresidual, dy, PN_WIDER) || pn_check_rows(dx, dy, PN_SAME) ||
-      pn_check_rows(dresidual_out, dy, PN_WIDER))
+  const pn_array *data = a->mode >= PN_MODE_OUT ? x : dy; /* whose type is that of the data */
+  if (pn_check_x(x) || pn_check_x(dy) || pn_check_shape(dy, x)) return -1;
+  if (a->mode < PN_MODE_OUT && pn_check_dtype(x, dy, PN_WIDER)) return -1;
+  if (pn_check_rows(dresidual, data, PN_WIDER) || pn_check_rows(dx, data, PN_SAME) ||
+      pn_check_rows(dresidual_out, data, PN_WIDER))
     return -1;
-  if (pn_check_rows(gate, dy, PN_SAME) || pn_check_rows(dgate, dy, PN_SAME)) return -1;
+  if (pn_check_rows(gate, data, PN_SAME) || pn_check_rows(dgate, data, PN_SAME)) return -1;
   if (pn_check_same_dtype(dresidual, dresidual_out)) return -1;
-  if (pn_check_weight(bias, dy) || pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
-  if (pn_check_weight(weight, dy) || pn_check_weight(dweight, dy) || pn_check_weight(dbias, dy)) return -1;
+  if (pn_check_weight(bias, data) || pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
+  if (pn_check_weight(weight, data) || pn_check_weight(dweight, data) || pn_check_weight(dbias, data)) return -1;
   if (pn_check_same_heads(weight, dweight) || pn_check_same_heads(weight, dbias) || pn_check_same_heads(dweight, dbias))
     return -1;
-  return check_statistics(&a->arrays[6], dy, spec);
+  return check_statistics(&a->arrays[6], data, spec);
 }
 
 /* ---- the calls ---- */
@@ -58,7 +70,7 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
                                   &call.y, &call.sum,      &call.rstd, &call.mean};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
-    call.torch_sums = a.torch_sums;
+    call.torch_sums = (a.mode & PN_MODE_TORCH_SUMS) != 0;
     result = pn_call_forward(&call, a.threads);
   }
   pn_arguments_close(&a);
@@ -82,6 +94,7 @@ static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t
                                   &call.dgate, &call.dweight, &call.dbias};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
+    call.data_dtype = pn_data_dtype(a.mode, call.x->dtype, call.dy->dtype);
     result = pn_call_backward(&call, a.threads);
   }
   pn_arguments_close(&a);

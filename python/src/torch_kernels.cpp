@@ -14,6 +14,7 @@ template <bool DEVICE> struct forward {
   index_list indices;
   pn_tensor rstd, mean;
   pn_forward call = {};
+  int64_t mode = 0;
   place at = start<DEVICE>();
 
   /* The arguments behind the tensors of rows. */
@@ -27,7 +28,8 @@ template <bool DEVICE> struct forward {
     weight.read("weight", &at);
     bias.read("bias", &at);
     read_options(&call.spec, &indices, stack + 2, &at);
-    call.torch_sums = (stack[6] & PN_MODE_TORCH_SUMS) != 0;
+    mode = (int64_t)stack[6];
+    call.torch_sums = (mode & PN_MODE_TORCH_SUMS) != 0;
   }
 
   void check_arguments() const {
@@ -43,7 +45,7 @@ template <bool DEVICE> struct forward {
 
   void run(bool with_stats) {
     check_arguments();
-    y.make_like(x, x.view.dtype, at);
+    y.make_like(x, pn_result_dtype(mode, x.view.dtype), at);
     if (residual.get()) sum.make_like(x, residual.view.dtype, at);
     call.x = x.get();
     call.residual = residual.get();
@@ -159,13 +161,14 @@ template <bool DEVICE> struct backward {
     stats.read("stats", &at);
     wanted = (int64_t)stack[2];
     read_options(&call.spec, &indices, stack + 3, &at);
+    call.data_dtype = pn_data_dtype((int64_t)stack[7], x.view.dtype, dy.view.dtype);
   }
 
   void check_arguments() const {
     check_x(&x.view);
     check_rows(dy.get(), &x.view, "dy must have the shape of x");
     check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
-    check_gate(gate.get(), &x.view, dy.view.dtype);
+    check_gate(gate.get(), &x.view, call.data_dtype);
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
     check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     check_stats(stats.view, x.view, call.spec);
@@ -173,7 +176,7 @@ template <bool DEVICE> struct backward {
 
   void run() {
     check_arguments();
-    made.make(dy, x, weight, wanted, at);
+    made.make(call.data_dtype, x, weight, wanted, at);
     if (wanted & WANT_DRESIDUAL) dresidual.make_like(x, x.view.dtype, at);
     if (wanted & WANT_DGATE) dgate.make_like(gate, gate.view.dtype, at);
     call.dy = dy.get();

@@ -16,6 +16,7 @@ SUITES = {
               ["rmsnorm", "rmsnorm._numpy", "rmsnorm._numpy_backward"]),  # fmt: skip
     "torch": (
         ["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_split.py",
+         "test_torch_channels.py",
          "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py",
          "test_gates_patch.py"],
         ["rmsnorm.torch", "rmsnorm.nn", "rmsnorm.sharded"],
