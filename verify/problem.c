@@ -23,9 +23,9 @@ static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_G
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", NULL};
 static const char *const option_words[] = {
-    "w",    "bias",    "off",       "eps",  "epsout", "round",    "groups", "k",       "p",       "idx",  "res",
-    "dres", "perhead", "recompute", "acc",  "out",    "grad",     "pad",    "inplace", "split",   "data", "dydata",
-    "seed", "isa",     "threads",   "gate", "act",    "channels", "y",      "gain",    "wstride", NULL};
+    "w",    "bias",    "off",       "eps",  "epsout", "round", "groups", "k",       "p",        "idx",  "res",
+    "dres", "perhead", "recompute", "acc",  "out",    "grad",  "pad",    "inplace", "split",    "data", "dydata",
+    "seed", "isa",     "threads",   "gate", "act",    "y",     "gain",   "wstride", "channels", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */

@@ -248,7 +248,10 @@ static bool has_output(const rms_forward_args *args) {
 }
 
 static bool lacks_apart(const rms_layout *lay, int flags) {
-  return lay->apart && (lay->per_inner || lay->apart > RMS_APART_BYTES || (flags & RMS_CHECK_DEVICE));
+  bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
+  if (!lay->apart) return false;
+  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64;
+  return lay->per_inner || lay->apart > RMS_APART_BYTES;
 }
 
 /* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */

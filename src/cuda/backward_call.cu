@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Backward and the two halves of it: check -> job -> plan -> launch. */
+#include "apart.h"
 #include "call.h"
 #include "launch.h"
 
@@ -308,6 +309,18 @@ static cudaError_t run(const Device &device, Choice &c, const Workspace &w, char
   return rows ? run_rows(device, c, stream) : cudaSuccess;
 }
 
+/* Where the sums over rows go. */
+static void list_gradients(const rms_backward_args *args, const rms_backward_job &job, FinishJob *finish) {
+  auto add = [&](void *out, rms_dtype type, int flag) {
+    if (!out) return;
+    finish->out[finish->planes] = out;
+    finish->type[finish->planes] = type;
+    finish->add[finish->planes++] = (args->accumulate & flag) != 0;
+  };
+  add(args->dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT);
+  add(args->dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS);
+}
+
 static FinishJob finish_job(const rms_backward_args *args, const Choice &c, const char *workspace) {
   const rms_backward_job &job = c.g.job;
   FinishJob finish = {};
@@ -316,18 +329,35 @@ static FinishJob finish_job(const rms_backward_args *args, const Choice &c, cons
   finish.slices = c.slices();
   finish.shares = c.sums.slice_rows > 0 ? c.shares() : 0;
   finish.width = job.lay.width, finish.pitch = c.pitch(job.lay);
-  auto add = [&](void *out, rms_dtype type, int flag) {
-    if (!out) return;
-    finish.out[finish.planes] = out;
-    finish.type[finish.planes] = type;
-    finish.add[finish.planes++] = (args->accumulate & flag) != 0;
-  };
-  add(args->dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT);
-  add(args->dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS);
+  list_gradients(args, job, &finish);
   return finish;
 }
 
 /* ---- a call ---- */
+
+/* Rows whose elements lie apart. */
+static rms_status run_apart(const rms_backward_args *args, const rms_backward_job &job, const Wanted &wanted,
+                            const Device &device, cudaStream_t stream) {
+  const rms_layout &lay = job.lay;
+  FinishJob finish = {};
+  finish.partial = args->workspace;
+  finish.partial_is_f64 = true;
+  finish.slices = lay.groups;
+  finish.shares = args->outer > 0 ? apart_shares(lay, args->outer) : 0;
+  finish.width = finish.pitch = lay.width;
+  list_gradients(args, job, &finish);
+  if (args->outer > 0) {
+    const int64_t bytes = apart_sums(lay, args->outer, finish.planes);
+    if (bytes == INT64_MAX) return RMS_E_SIZE;
+    if (finish.planes && args->workspace_bytes < (size_t)bytes) return RMS_E_WORKSPACE;
+  }
+  LastError last;
+  cudaError_t error = cudaSuccess;
+  if (args->outer > 0)
+    error = launch_apart(job, args->outer, wanted.dweight, wanted.dbias, args->workspace, device, stream);
+  if (error == cudaSuccess && finish.planes) error = launch_finish(finish, device, false, stream);
+  return last.settle(error) ? RMS_OK : RMS_E_DEVICE;
+}
 
 static Wanted wanted_of(const rms_backward_args *args, const rms_backward_job &job) {
   const bool saved = args->rstd && (job.lay.kind != RMS_KIND_LAYER || args->mean);
@@ -352,6 +382,7 @@ rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int
   Device device;
   cudaError_t error = query_device(&device);
   if (!last.settle(error)) return RMS_E_DEVICE;
+  if (job.lay.apart) return run_apart(args, job, wanted, device, stream);
 
   Choice choice = choose(device, job, args->outer, wanted);
   const Workspace w = workspace_of(choice, job.lay, stats_in != nullptr);
@@ -373,6 +404,10 @@ size_t backward_workspace(const Device &device, const rms_spec *spec, const rms_
   if (rms_check_backward(spec, args, flags, nullptr, nullptr, nullptr, &job, &segments)) return 0;
   const Wanted wanted = wanted_of(args, job);
   if (segments == 0 || !(wanted.dweight || wanted.dbias)) return 0;
+  if (job.lay.apart) {
+    const int64_t bytes = apart_sums(job.lay, args->outer, wanted.dweight + wanted.dbias);
+    return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  }
   const Choice choice = choose(device, job, args->outer, wanted);
   const Workspace w = workspace_of(choice, job.lay, true); /* a call, or the second half of a split one */
   return w.total == INT64_MAX || too_many_blocks(choice) ? 0 : (size_t)w.total;

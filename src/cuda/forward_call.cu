@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Forward and the two halves of it: check -> job -> plan -> launch. */
+#include "apart.h"
 #include "call.h"
 #include "launch.h"
 
@@ -89,6 +90,7 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
                        cudaStream_t stream) {
   ForwardJob p;
   int form;
+  if (job.lay.apart) return launch_apart(job, outer, device, stream);
   if (job.stats_in || job.stats_out || !make_job(job, outer, &p, &form))
     return run_general(device, job, outer, segments, stream);
   const ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);

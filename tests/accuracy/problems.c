@@ -140,7 +140,7 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
           "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
-          "channels, y, gain, wstride");
+          "y, gain, wstride, channels");
 }
 
 static void message_is_one_line(void) {
@@ -149,7 +149,7 @@ static void message_is_one_line(void) {
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
           "seed, isa, threads, gate, act, "
-          "channels, y, gain, wstride");
+          "y, gain, wstride, channels");
 }
 
 static void overlong(void) {
