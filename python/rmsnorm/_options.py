@@ -10,10 +10,14 @@ from ._core import partial_count
 LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
 TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm on the CPU, for rmsnorm.patch
 GATE_AFTER, GATE_BEFORE, SIGMOID = 16, 32, 64
+GAIN_AS_WEIGHT = 128
+OUT = 256  # times the code of a result's type, where it is not x's
+DTYPE_CODES = {"float32": 1, "float64": 2, "bfloat16": 3, "float16": 4}
 DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
 EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
 GATE_PLACES = {"after": GATE_AFTER, "before": GATE_BEFORE}
+GAIN_ROUNDINGS = {"wide": 0, "as_weight": GAIN_AS_WEIGHT}
 ACTIVATIONS = {"silu": 0, "sigmoid": SIGMOID}
 TOLERANCE = 0.005  # of rmsnorm.patch: a rounding in another place makes a quarter of 16-bit results differ
 _LARGEST = 2**63 - 1  # that the C side takes
@@ -26,11 +30,25 @@ def _choice(name: str, value: str, known: dict[str, int]) -> int:
     return known[value]
 
 
-def mode_of(rounding: str, eps_place: str) -> int:
+def mode_of(rounding: str, eps_place: str, gain_rounding: str = "wide") -> int:
+    gain = 0 if gain_rounding == "wide" else _choice("gain_rounding", gain_rounding, GAIN_ROUNDINGS)
     try:
-        return _MODES[rounding, eps_place]
+        return _MODES[rounding, eps_place] | gain
     except (KeyError, TypeError):
-        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES)
+        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES) | gain
+
+
+def out_mode(out_dtype: str, x_dtype: str) -> int:
+    """For a result of a type of its own; both are names. The types of 64 bits keep to themselves."""
+    if out_dtype == x_dtype:
+        return 0
+    if out_dtype not in DTYPE_CODES or "float64" in (out_dtype, x_dtype):
+        raise ValueError(f"out_dtype is {out_dtype}; with x of {x_dtype} it must be {_results_of(x_dtype)}")
+    return OUT * DTYPE_CODES[out_dtype]
+
+
+def _results_of(x_dtype: str) -> str:
+    return "float64" if x_dtype == "float64" else "float32, bfloat16 or float16"
 
 
 def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:

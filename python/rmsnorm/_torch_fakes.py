@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import torch
 
-from ._options import LAYER
+from ._options import DEFAULTS, LAYER, OUT
 
 WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL, WANT_DGATE = 1, 2, 4, 8, 16, 32, 64
+
+
+_RESULTS = {0: None, 1: torch.float32, 3: torch.bfloat16, 4: torch.float16}
+
+
+def result_dtype(x, mode):
+    """The type of the result in this mode."""
+    return _RESULTS[mode // OUT] or x.dtype
+
+
+def data_dtype(x, dy, mode):
+    """The data type of a backward: dy's, since x may be a wider sum, unless the result has a type of its own."""
+    return x.dtype if mode >= OUT else dy.dtype
+
+
+def empty_result(x, options):
+    return torch.empty_like(x, dtype=result_dtype(x, options[4]))
 
 
 def empty_stats(x, groups, mode):
@@ -42,11 +59,11 @@ def _check_weight(x, weight, name):
 def _fake_norm(x, weight, bias, *options):
     _check_weight(x, weight, "weight")
     _check_weight(x, bias, "bias")
-    return torch.empty_like(x)
+    return empty_result(x, options)
 
 
 def _fake_weighted_norm(x, weight, eps):
-    return _fake_norm(x, weight, None)
+    return _fake_norm(x, weight, None, eps, *DEFAULTS)
 
 
 def _fake_norm_stats(x, weight, bias, *options):
@@ -81,6 +98,7 @@ def _fake_gated_norm_stats(x, gate, weight, bias, *options):
 
 def fake_norm_backward(dy, x, weight, stats, wanted, *options):
     """A gradient that is not wanted is a tensor without elements."""
+    data = data_dtype(x, dy, options[4])
     heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
     shape = x.shape[-2:] if heads else x.shape[-1:]
 
@@ -88,9 +106,9 @@ def fake_norm_backward(dy, x, weight, stats, wanted, *options):
         return x.new_empty(shape, dtype=dtype) if wanted & want else x.new_empty(0, dtype=torch.float32)
 
     return (
-        torch.empty_like(x, dtype=dy.dtype) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
-        gradient(WANT_DWEIGHT, dy.dtype if weight is None else weight.dtype),
-        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else dy.dtype),
+        torch.empty_like(x, dtype=data) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
+        gradient(WANT_DWEIGHT, data if weight is None else weight.dtype),
+        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else data),
     )
 
 

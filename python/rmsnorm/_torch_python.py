@@ -10,7 +10,7 @@ import torch
 from . import _core
 from ._options import DEFAULTS
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
-from ._torch_fakes import empty_numbers, empty_stats, fake_add_norm_backward, fake_gated_norm_backward, fake_norm_backward
+from ._torch_fakes import empty_numbers, empty_result, empty_stats, fake_add_norm_backward, fake_gated_norm_backward, fake_norm_backward
 
 _DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
 
@@ -46,7 +46,7 @@ def _python_forward(x, residual, weight, bias, y, total, stats, options, gate=No
 
 
 def _python_norm(x, weight, bias, *options):
-    y = torch.empty_like(x)
+    y = empty_result(x, options)
     _python_forward(x, None, weight, bias, y, None, None, options)
     return y
 
@@ -56,31 +56,31 @@ def _python_weighted_norm(x, weight, eps):
 
 
 def _python_norm_stats(x, weight, bias, *options):
-    y, stats = torch.empty_like(x), empty_stats(x, *options[3:5])
+    y, stats = empty_result(x, options), empty_stats(x, *options[3:5])
     _python_forward(x, None, weight, bias, y, None, stats, options)
     return y, stats
 
 
 def _python_add_norm(x, residual, weight, bias, *options):
-    y, total = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype)
+    y, total = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype)
     _python_forward(x, residual, weight, bias, y, total, None, options)
     return y, total
 
 
 def _python_add_norm_stats(x, residual, weight, bias, *options):
-    y, total, stats = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype), empty_stats(x, *options[3:5])
+    y, total, stats = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype), empty_stats(x, *options[3:5])
     _python_forward(x, residual, weight, bias, y, total, stats, options)
     return y, total, stats
 
 
 def _python_gated_norm(x, gate, weight, bias, *options):
-    y = torch.empty_like(x)
+    y = empty_result(x, options)
     _python_forward(x, None, weight, bias, y, None, None, options, gate)
     return y
 
 
 def _python_gated_norm_stats(x, gate, weight, bias, *options):
-    y, stats = torch.empty_like(x), empty_stats(x, *options[3:5])
+    y, stats = empty_result(x, options), empty_stats(x, *options[3:5])
     _python_forward(x, None, weight, bias, y, None, stats, options, gate)
     return y, stats
 

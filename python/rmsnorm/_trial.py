@@ -8,6 +8,7 @@ it changes one result in a hundred thousand. So a norm is tried in both and in i
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -72,20 +73,22 @@ def _candidates(module, image_dims) -> Iterator[Spec]:
     for kind, sums in (*orders, ("rms", "rmsnorm"), ("layer", "rmsnorm")):
         for rounding in ("after_weight", "before_weight") if weighted else ("after_weight",):
             for offset in (0.0, 1.0) if weighted else (0.0,):
-                yield Spec(kind, rounding, offset, eps_name_of(module), sums, image_dims=image_dims)
+                for gain in ("wide", "as_weight") if offset else ("wide",):
+                    yield Spec(kind, rounding, offset, eps_name_of(module), sums, gain_rounding=gain, image_dims=image_dims)
 
 
 class _Rows:
-    """A copy of the module with random parameters in dtype, random rows or images, and its results."""
+    """A copy of the module with random parameters in dtype, random rows or images, and its results. rows_dtype: that of the rows."""
 
-    def __init__(self, module, dtype, image_dims):
+    def __init__(self, module, dtype, image_dims, rows_dtype=None):
         generator = torch.Generator("cpu").manual_seed(20261115)
         self.module = copy.deepcopy(module).to(dtype=dtype)
         for p in self.module.parameters():
             p.data = random_rows(p.shape, dtype, p.device, generator)
         self.module.eval()
-        self.inputs = [random_rows(shape, dtype, device_of(module), generator) * 3 for shape in self._shapes(image_dims)]
+        self.inputs = [random_rows(shape, rows_dtype or dtype, device_of(module), generator) * 3 for shape in self._shapes(image_dims)]
         self.results = [self.module(x) for x in self.inputs]
+        self.out_dtype = getattr(self.results[0], "dtype", None)
 
     def _shapes(self, image_dims):
         if image_dims:
@@ -103,32 +106,46 @@ class _Rows:
         differing = compared = 0
         near = True
         for x, expected in zip(self.inputs, self.results):
-            got = run_plain(self.module, spec, x)
+            got = run_plain(self.module, spec, x, self.out_dtype)
             if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
                 return 1, 1, False
             rows = (t.movedim(1, -1) if spec.image_dims else t for t in (got, expected))
-            count, close = compare(*rows, 2)
+            count, close = compare(*rows)
             near &= close
             differing += count
             compared += got.numel()
         return differing, compared, near
 
 
+    def agrees(self, spec, tolerance) -> bool:
+        """With torch's sums every bit must be equal. With the library's own, the sums show in most elements of wide types."""
+        differing, compared, near = self.compare(spec)
+        if spec.sums == "torch":
+            return differing == 0
+        wide = self.out_dtype in (torch.float32, torch.float64) and tolerance > 0
+        return near and (wide or differing <= tolerance * compared)
+
+
 def _accepts(spec, rows: dict[torch.dtype, _Rows], own, tolerance) -> Trial | None:
-    """With torch's sums every bit must be equal. With the library's own, the sums show in most elements of float32, and a
-    share of `tolerance` of the 16-bit ones may differ."""
-    if spec.sums == "torch":
-        if own == torch.float64 or any(r.compare(spec)[0] for r in rows.values()):
-            return None
-        return Trial(spec, "", 0, rows[torch.bfloat16].compare(spec)[1], tuple(rows))
-    dtypes = dict.fromkeys((torch.bfloat16, own))
-    for dtype in dtypes:
-        differing, compared, near = rows[dtype].compare(spec)
-        wide = dtype in (torch.float32, torch.float64) and tolerance > 0
-        if not near or not (wide or differing <= tolerance * compared):
-            return None
+    """A norm with torch's sums is tried in every type, and one with the library's own in bfloat16 and in its own type."""
+    if spec.sums == "torch" and own == torch.float64:
+        return None
+    dtypes = tuple(rows) if spec.sums == "torch" else tuple(dict.fromkeys((torch.bfloat16, own)))
+    if not all(rows[dtype].agrees(spec, tolerance) for dtype in dtypes):
+        return None
     differing, compared, _ = rows[torch.bfloat16].compare(spec)
-    return Trial(spec, "", differing, compared, tuple(dtypes))
+    return Trial(spec, "", differing, compared, dtypes)
+
+
+def _promotions(module, spec, tolerance, image_dims) -> Iterator[tuple[torch.dtype, torch.dtype]]:
+    """The types of 16-bit rows that the module takes beside its weight of float32, and those of its results."""
+    for dtype in (torch.bfloat16, torch.float16):
+        try:
+            rows = _Rows(module, torch.float32, image_dims, dtype)
+            if rows.agrees(spec, tolerance):
+                yield dtype, rows.out_dtype
+        except Exception:  # this module does not mix types
+            continue
 
 
 def _find_form(module, tolerance, image_dims) -> Trial:
@@ -139,7 +156,10 @@ def _find_form(module, tolerance, image_dims) -> Trial:
     found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module, image_dims)) if t is not None]
     if not found:
         return Trial(None, _NO_MATCH)
-    return min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+    best = min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+    if own != torch.float32 or weight is None:
+        return best
+    return dataclasses.replace(best, promoted=tuple(_promotions(module, best.spec, tolerance, image_dims)))
 
 
 def _attempt(find, *arguments) -> Trial:
