@@ -194,7 +194,7 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
  * Channels first: images [n][channels][height][width] whose channels are normalised are outer = n, inner = height*width,
  * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
  * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
- * rows lie next to each other (inner_stride = 1). A call with such tensors has no weight_per_inner, and the rows of all of
+ * rows lie next to each other (inner_stride = 1). A call with such tensors has neither weight_per_inner nor q, and the rows of all of
  * them together take at most 50 KB: anything else is RMS_E_UNSUPPORTED. */
 typedef struct rms_view {
   void *data;

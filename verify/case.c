@@ -5,20 +5,21 @@
 #include "number.h"
 
 const char *verify_role_name(verify_role role) {
-  static const char *const names[] = {"x",       "residual", "weight", "bias",  "dy",   "dresidual", "gate",
-                                      "indices", "y",        "sum",    "rstd",  "mean", "dx",        "ds",
-                                      "dweight", "dbias",    "dgate",  "stats", "sums", "workspace"};
+  static const char *const names[] = {
+      "x",    "residual", "weight", "bias",    "dy",    "dresidual", "gate",  "indices", "y",         "sum", "rstd",
+      "mean", "dx",       "ds",     "dweight", "dbias", "dgate",     "stats", "sums",    "workspace", "q",   "scale"};
   return names[role];
 }
 
 int verify_role_has_rows(verify_role role) {
   return role == VERIFY_X || role == VERIFY_RESIDUAL || role == VERIFY_DY || role == VERIFY_DRESIDUAL ||
          role == VERIFY_GATE || role == VERIFY_Y || role == VERIFY_SUM || role == VERIFY_DX || role == VERIFY_DS ||
-         role == VERIFY_DGATE;
+         role == VERIFY_DGATE || role == VERIFY_Q;
 }
 
 int verify_case_is_output(const verify_case *c, verify_role role) {
   if (role == VERIFY_RSTD || role == VERIFY_MEAN) return !c->problem.backward;
+  if (role == VERIFY_SCALE) return c->problem.spec.scale_block > 0;
   return role >= VERIFY_Y;
 }
 
@@ -100,16 +101,30 @@ static int add_statistics(verify_case *c) {
   return 0;
 }
 
+static int add_quantised(verify_case *c) {
+  const verify_problem *p = &c->problem;
+  const verify_spec *s = &p->spec;
+  if (!s->q_dtype) return 0;
+  if (s->q_dtype == RMS_Q8_0) {
+    verify_tensor shape = {.outer = p->outer, .inner = p->inner};
+    if (!multiply_size(s->cols / 32, 34, &shape.cols)) return -1;
+    return add_tensor(c, VERIFY_Q, RMS_I8, shape, p->pad * 34);
+  }
+  if (add_rows(c, VERIFY_Q, s->q_dtype)) return -1;
+  return add_array(c, VERIFY_SCALE, RMS_F32, s->scale_block ? p->outer * p->inner * (s->cols / s->scale_block) : 1);
+}
+
 static int add_forward(verify_case *c) {
   const verify_problem *p = &c->problem;
   if (add_rows(c, VERIFY_X, p->spec.dtype)) return -1;
   if (p->has_residual && add_rows(c, VERIFY_RESIDUAL, p->spec.residual_dtype)) return -1;
   if (p->has_bias && add_weights(c, VERIFY_BIAS, p->spec.weight_dtype)) return -1;
   if (p->in_place) {
-    share(c, VERIFY_Y, VERIFY_X, verify_y_type(&p->spec));
+    if (p->outputs & VERIFY_OUT_Y) share(c, VERIFY_Y, VERIFY_X, verify_y_type(&p->spec));
     if (p->outputs & VERIFY_OUT_SUM) share(c, VERIFY_SUM, VERIFY_RESIDUAL, p->spec.residual_dtype);
-    return 0;
+    return add_quantised(c);
   }
+  if (add_quantised(c)) return -1;
   if (p->outputs & VERIFY_OUT_Y && add_rows(c, VERIFY_Y, verify_y_type(&p->spec))) return -1;
   return p->outputs & VERIFY_OUT_SUM ? add_rows(c, VERIFY_SUM, p->spec.residual_dtype) : 0;
 }
@@ -203,6 +218,16 @@ static rms_const_view const_view(const verify_case *c, verify_role role) {
   return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
+static rms_view quantised_view(const verify_case *c) {
+  rms_view v = view(c, VERIFY_Q);
+  v.dtype = (int32_t)c->problem.spec.q_dtype;
+  if (v.dtype == RMS_Q8_0) {
+    v.outer_stride = v.outer_stride / 34 * 32;
+    v.inner_stride = v.inner_stride / 34 * 32;
+  }
+  return v;
+}
+
 verify_spec verify_case_spec(const verify_case *c) {
   verify_spec spec = c->problem.spec;
   spec.indices = (const int64_t *)(const void *)c->tensor[VERIFY_INDICES].data;
@@ -224,6 +249,8 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .weight_dtype = (int32_t)p->spec.weight_dtype,
                             .bias_dtype = (int32_t)p->spec.weight_dtype,
                             .gate = const_view(c, VERIFY_GATE),
+                            .q = quantised_view(c),
+                            .scale = c->tensor[VERIFY_SCALE].data,
                             .weight_stride = p->weight_stride};
 }
 

@@ -34,6 +34,8 @@ typedef enum verify_role {
   VERIFY_STATS,     /* rms_stat array of the split form     */
   VERIFY_GRAD_SUMS, /* rms_grad_sum array of the split form */
   VERIFY_WORKSPACE,
+  VERIFY_Q,     /* of q8_0: as bytes, 34 for 32 elements     */
+  VERIFY_SCALE, /* of q: output, or input if it is given     */
   VERIFY_ROLES
 } verify_role;
 

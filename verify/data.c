@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include "number.h"
+#include "quantise.h"
 
 /* Powers of two that take normal numbers to where squares lose digits and to the ends of the range. Six standard
  * deviations still fit at the top. */
@@ -91,6 +92,8 @@ static double draw(const verify_problem *p, verify_role role, verify_random *ran
     return 1 - p->spec.weight_offset + 0.25 * verify_random_normal(random);
   case VERIFY_BIAS:
     return 0.5 * verify_random_normal(random);
+  case VERIFY_SCALE: /* given: some elements saturate */
+    return 2.5 / verify_quantised_largest(p->spec.q_dtype);
   case VERIFY_GATE: /* now and then far out, where the activation is nearly 0 or z */
     return 4 * verify_random_normal(random);
   default:
@@ -152,6 +155,7 @@ void verify_case_fill(verify_case *c) {
                                        VERIFY_DY, VERIFY_DRESIDUAL, VERIFY_GATE};
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
     if (verify_case_has(c, inputs[i])) verify_fill(c, inputs[i]);
+  if (verify_case_has(c, VERIFY_SCALE) && !verify_case_is_output(c, VERIFY_SCALE)) verify_fill(c, VERIFY_SCALE);
   if (c->problem.accumulate & RMS_ACCUMULATE_DX) verify_fill(c, VERIFY_DX);
   if (c->problem.accumulate & RMS_ACCUMULATE_DWEIGHT) verify_fill(c, VERIFY_DWEIGHT);
   if (c->problem.accumulate & RMS_ACCUMULATE_DBIAS) verify_fill(c, VERIFY_DBIAS);

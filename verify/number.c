@@ -19,6 +19,10 @@ static format format_of(rms_dtype dtype) {
     return (format){8, -126, 0x1.fep127};
   case RMS_F16:
     return (format){11, -14, 65504};
+  case RMS_F8E4M3:
+    return (format){4, -6, 448};
+  case RMS_F8E5M2:
+    return (format){3, -14, 57344};
   default:
     return (format){24, -126, 0x1.fffffep127};
   }
@@ -38,6 +42,13 @@ double verify_round(rms_dtype dtype, double value) {
   int place = last_place(&f, value);
   double rounded = ldexp(rint(ldexp(value, -place)), place);
   return fabs(rounded) > f.largest ? copysign((double)INFINITY, value) : rounded;
+}
+
+double verify_round_saturating(rms_dtype dtype, double value) {
+  double largest = format_of(dtype).largest;
+  if (isnan(value)) return value;
+  if (fabs(value) > largest) return copysign(largest, value);
+  return value == 0 ? value : copysign(verify_round(dtype, value), value);
 }
 
 double verify_ulp(rms_dtype dtype, double value) {

@@ -10,6 +10,9 @@
 /* Nearest value of the type, ties to even, overflow to infinity. Exact for values that the type holds. */
 double verify_round(rms_dtype dtype, double value);
 
+/* The same for the 8-bit floats too, and saturating: beyond the largest number there is only that. */
+double verify_round_saturating(rms_dtype dtype, double value);
+
 /* Distance between neighbours of the type at `value`: its unit in the last place, 2^-149 and the like at the bottom. */
 double verify_ulp(rms_dtype dtype, double value);
 

@@ -21,20 +21,23 @@ static const char *const weight_words[] = {"same", "f32", "none", NULL};
 static const char *const channels_words[] = {"first", NULL};
 static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_GATE_AFTER on */
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
-static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", NULL};
+static const char *const quantised_words[] = {"i8", "e4m3", "e5m2", "q8_0", NULL}; /* from RMS_I8 on */
+static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", "q", NULL};
 static const char *const option_words[] = {
-    "w",    "bias",    "off",       "eps",  "epsout", "round", "groups", "k",       "p",        "idx",  "res",
-    "dres", "perhead", "recompute", "acc",  "out",    "grad",  "pad",    "inplace", "split",    "data", "dydata",
-    "seed", "isa",     "threads",   "gate", "act",    "y",     "gain",   "wstride", "channels", NULL};
+    "w",       "bias",      "off", "eps", "epsout", "round",   "groups",   "k",     "p",      "idx",    "res",  "dres",
+    "perhead", "recompute", "acc", "out", "grad",   "pad",     "inplace",  "split", "data",   "dydata", "seed", "isa",
+    "threads", "gate",      "act", "y",   "gain",   "wstride", "channels", "q",     "qblock", "qleast", NULL};
 
-enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS };
+enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
+enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
 enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words and weight_words */
 
 /* What the options said, before the defaults that depend on one another are filled in. */
 typedef struct draft {
   verify_problem problem;
   int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given, act_given;
-  double share; /* p=, 0: not given */
+  int64_t block; /* qblock=: elements, or one of the two below */
+  double share;  /* p=, 0: not given */
   char *message;
   size_t message_size;
 } draft;
@@ -165,6 +168,16 @@ static int read_accumulate(draft *d, char *value) {
   return 0;
 }
 
+static int read_block(draft *d, const char *value) {
+  static const char *const words[] = {"tensor", "row", NULL};
+  for (int i = 0; words[i]; i++)
+    if (strcmp(value, words[i]) == 0) {
+      d->block = i == 0 ? BLOCK_TENSOR : BLOCK_ROW;
+      return 0;
+    }
+  return read_integer(d, "qblock (row, tensor or elements)", value, 1, INT64_MAX, &d->block);
+}
+
 static int read_value(draft *d, const char *name, char *value) {
   verify_problem *p = &d->problem;
   static const char *const before_words[] = {"before", NULL}, *const gain_words[] = {"weight", NULL};
@@ -207,6 +220,13 @@ static int read_value(draft *d, const char *name, char *value) {
     return read_word(d, "rounding of the gain", value, gain_words, &index);
   }
   if (strcmp(name, "wstride") == 0) return read_integer(d, "wstride", value, 1, INT32_MAX, &p->weight_stride);
+  if (strcmp(name, "q") == 0) {
+    if (read_word(d, "quantised type", value, quantised_words, &index)) return -1;
+    p->spec.q_dtype = (rms_dtype)(RMS_I8 + index);
+    return 0;
+  }
+  if (strcmp(name, "qblock") == 0) return read_block(d, value);
+  if (strcmp(name, "qleast") == 0) return read_real(d, "least scale", value, 0, &p->spec.scale_least);
   if (strcmp(name, "gate") == 0) {
     if (read_word(d, "place of the gate", value, gate_words, &index)) return -1;
     p->spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + index);
@@ -264,7 +284,9 @@ static int read_option(draft *d, char *text) {
 /* ---- Defaults and contradictions ---- */
 
 static unsigned default_outputs(const verify_problem *p) {
-  if (!p->backward) return VERIFY_OUT_Y | (p->has_residual ? (unsigned)VERIFY_OUT_SUM : 0u);
+  if (!p->backward)
+    return (p->spec.q_dtype ? (unsigned)VERIFY_OUT_Q : (unsigned)VERIFY_OUT_Y) |
+           (p->has_residual ? (unsigned)VERIFY_OUT_SUM : 0u);
   return VERIFY_OUT_DX | (p->has_weight ? (unsigned)VERIFY_OUT_DW : 0u) | (p->has_bias ? (unsigned)VERIFY_OUT_DB : 0u) |
          (p->spec.gate_place ? (unsigned)VERIFY_OUT_DZ : 0u);
 }
@@ -323,6 +345,26 @@ static int fill_partial(draft *d) {
   return 0;
 }
 
+static int64_t group_width(const verify_spec *s) {
+  return s->cols / (s->groups ? s->groups : 1);
+}
+
+static int fill_quantised(draft *d) {
+  verify_problem *p = &d->problem;
+  verify_spec *s = &p->spec;
+  const int64_t width = group_width(s);
+  if (!s->q_dtype) return d->block == BLOCK_ABSENT && s->scale_least == 0 ? 0 : fail(d, "qblock= and qleast= need q=");
+  if (p->backward || p->split || s->dtype == RMS_F64) return fail(d, "q= belongs to fwd, without split, not of f64");
+  if (s->q_dtype == RMS_Q8_0) {
+    if (d->block != BLOCK_ABSENT) return fail(d, "q8_0 has blocks of its own: qblock= does not belong there");
+    return width % 32 == 0 ? 0 : fail(d, "q8_0 needs groups of whole blocks of 32 columns");
+  }
+  s->scale_block = d->block == BLOCK_ABSENT || d->block == BLOCK_ROW ? width : d->block;
+  if (s->scale_block && width % s->scale_block)
+    return fail(d, "qblock=%lld does not divide the columns of a group", (long long)s->scale_block);
+  return s->scale_least <= (double)FLT_MAX ? 0 : fail(d, "qleast= is beyond the range of f32");
+}
+
 static int check_direction(const draft *d) {
   const verify_problem *p = &d->problem;
   if (p->channels_first && p->spec.weight_per_inner) return fail(d, "channels=first and perhead exclude each other");
@@ -330,8 +372,11 @@ static int check_direction(const draft *d) {
   if (p->outputs & VERIFY_OUT_DZ && !p->spec.gate_place) return fail(d, "out=dz needs gate=");
   if (!p->backward) {
     if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw, db and dz belong to bwd");
-    if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_STATS))) return fail(d, "out=: a forward writes y, stats or both");
+    if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_Q | VERIFY_OUT_STATS)))
+      return fail(d, "out=: a forward writes y, q or stats");
     if (p->in_place && !(p->outputs & VERIFY_OUT_Y)) return fail(d, "inplace needs the output y");
+    if (!(p->outputs & VERIFY_OUT_Q) != !p->spec.q_dtype) return fail(d, "q= and the output q need each other");
+    if (p->channels_first && p->spec.q_dtype) return fail(d, "channels=first and q= exclude each other");
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
@@ -347,7 +392,7 @@ static int check_direction(const draft *d) {
 
 static int finish(draft *d) {
   verify_problem *p = &d->problem;
-  if (fill_types(d) || fill_partial(d) || check_weight_stride(d)) return -1;
+  if (fill_types(d) || fill_partial(d) || fill_quantised(d) || check_weight_stride(d)) return -1;
   if (p->weight_stride == p->spec.cols) p->weight_stride = 0;
   if (p->outputs == 0) p->outputs = default_outputs(p);
   if (!d->dy_data_given) p->dy_data = default_dy_data(p);
@@ -386,6 +431,7 @@ int verify_problem_parse(const char *text, verify_problem *problem, char *messag
   char copy[VERIFY_TEXT_MAX];
   draft d = {.message = message, .message_size = message_size, .weight_type = TYPE_SAME};
   d.residual_type = d.grad_type = TYPE_ABSENT;
+  d.block = BLOCK_ABSENT;
   d.problem.spec.eps = 1e-6;
   d.problem.seed = 1;
   d.problem.threads = 1;
@@ -458,6 +504,16 @@ static void put_spec(writer *w, const verify_spec *s) {
   if (s->activation) put(w, ":act=%s", activation_words[s->activation]);
 }
 
+static void put_quantised(writer *w, const verify_spec *s) {
+  if (!s->q_dtype) return;
+  put(w, ":q=%s", quantised_words[s->q_dtype - RMS_I8]);
+  if (s->scale_block != group_width(s) && s->scale_block)
+    put(w, ":qblock=%lld", (long long)s->scale_block);
+  else if (!s->scale_block && s->q_dtype != RMS_Q8_0)
+    put(w, ":qblock=tensor");
+  if (s->scale_least != 0) put_real(w, "qleast", s->scale_least);
+}
+
 static void put_accumulate(writer *w, const verify_problem *p) {
   if (p->accumulate)
     put_outputs(w, "acc",
@@ -479,6 +535,7 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   put_types(&w, p);
   put_spec(&w, s);
   if (p->weight_stride) put(&w, ":wstride=%lld", (long long)p->weight_stride);
+  put_quantised(&w, s);
   if (p->has_indices) put(&w, ":idx");
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);

@@ -25,11 +25,14 @@
  *   idx               prms: a random ascending index list
  *   gate=after|before a gate behind the norm, or in front of it
  *   act=silu|sigmoid  its activation (default silu)
+ *   q=i8|e4m3|e5m2|q8_0   fwd: a quantised output
+ *   qblock=row|tensor|N   q: a scale for each row (or group; default), one that is given, one for N elements
+ *   qleast=V          q: the least scale that is computed (default 0)
  *   res[=same|f32]    fwd: add a residual; bwd: x is the residual sum
  *   dres              bwd: add an incoming residual gradient
  *   recompute         bwd: compute the statistics again
  *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
- *   out=A+B+...       outputs. fwd: y, sum, stats (default y, with res y+sum; y or stats is among them); bwd: dx, ds (dresidual_out), dw,
+ *   out=A+B+...       outputs. fwd: y, sum, stats, q (default y, with q= q; with res also sum; one of y, q, stats); bwd: dx, ds, dw,
  *                     db, dz (default dx, dw with a weight, db with a bias, dz with a gate)
  *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
  *   channels=first    rows lie side by side: OUTER images of COLS channels of INNER pixels
@@ -74,7 +77,8 @@ enum {
   VERIFY_OUT_DS = 16,
   VERIFY_OUT_DW = 32,
   VERIFY_OUT_DB = 64,
-  VERIFY_OUT_DZ = 128
+  VERIFY_OUT_DZ = 128,
+  VERIFY_OUT_Q = 256
 };
 
 enum { VERIFY_ISA_NAME_MAX = 16, VERIFY_TEXT_MAX = 512 };

@@ -2,12 +2,14 @@
  * One problem: run it, compare each output element with the oracle. */
 #include "run.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "bounds.h"
 #include "data.h"
 #include "number.h"
+#include "quantise.h"
 
 /* ---- Comparing ---- */
 
@@ -131,6 +133,118 @@ static void compare_row(walk *w, verify_row_at at, exact_row row, verify_result 
   }
 }
 
+/* ---- Quantised outputs ---- */
+
+/* A row of q: its bytes, and the element and the scale that a column has there. */
+typedef struct quantised_row {
+  const unsigned char *bytes;
+  const float *scales; /* NULL: q8_0 has them among its bytes */
+  int64_t block, outer, inner;
+} quantised_row;
+
+static unsigned char byte_at(const walk *w, const quantised_row *q, int64_t j) {
+  return q->bytes[w->spec.q_dtype == RMS_Q8_0 ? j / 32 * 34 + 2 + j % 32 : j];
+}
+
+static float scale_at(const walk *w, const quantised_row *q, int64_t j) {
+  if (q->scales) return q->scales[w->spec.scale_block ? j / w->spec.scale_block : 0];
+  return (float)verify_load(RMS_F16, q->bytes + j / 32 * 34, 0);
+}
+
+static void judge_quantised(const quantised_row *q, verify_role role, int64_t j, int right, double got, double exact,
+                            verify_result *result) {
+  result->elements++;
+  if (right) return;
+  result->misses++;
+  result->share = (double)INFINITY;
+  result->worst = (verify_worst){role, q->outer, q->inner, j, exact, got};
+}
+
+/* The ends of what y can be, rounded. */
+static float end_of_y(const walk *w, int64_t j, double sign) {
+  return (float)round_end(w->spec.dtype, w->row.y[j], sign * w->row.y_error[j]);
+}
+
+static int between(double low, double got, double high) {
+  if (isnan(low) || isnan(high)) return isnan(got);
+  return low <= got && got <= high;
+}
+
+/* Quantising is monotone: the scale lies between those of the smallest and the largest block that y can be, and an
+ * element between those of the ends of what y can be, under the scales that the block can have. Of a y that may be
+ * infinite or NaN, or of which nothing is known, nothing is said. */
+static void bound_block(const walk *w, const quantised_row *q, int64_t from, verify_result *result) {
+  const verify_spec *s = &w->spec;
+  const int64_t to = q->block ? from + q->block : s->cols;
+  float least = 0, most = 0;
+  int known = 1;
+  for (int64_t j = from; j < to; j++) {
+    const float low = end_of_y(w, j, -1), high = end_of_y(w, j, 1);
+    if (!(low >= -FLT_MAX && high <= FLT_MAX)) known = 0;
+    const float nearest = low > 0 ? low : high < 0 ? -high : 0, farthest = -low > high ? -low : high;
+    if (nearest > least) least = nearest;
+    if (farthest > most) most = farthest;
+  }
+  if (!known) return;
+  const float stored = scale_at(w, q, from);
+  verify_scale first = verify_scale_of(s, least), last = verify_scale_of(s, most);
+  if (!q->block)
+    first = last = verify_scale_given(s, stored);
+  else
+    judge_quantised(q, VERIFY_SCALE, from / q->block,
+                    between((double)first.stored, (double)stored, (double)last.stored), (double)stored,
+                    (double)last.stored, result);
+  if (s->q_dtype != RMS_Q8_0 && q->block) { /* the very scale is known */
+    first.factor = last.factor = s->q_dtype == RMS_I8 ? (1 / stored > FLT_MAX ? FLT_MAX : 1 / stored)
+                                 : stored == 0        ? 1
+                                                      : stored;
+  }
+  for (int64_t j = from; j < to; j++) {
+    const float low = end_of_y(w, j, -1), high = end_of_y(w, j, 1);
+    const double a = verify_quantise(s, first, low), b = verify_quantise(s, last, low);
+    const double c = verify_quantise(s, first, high), d = verify_quantise(s, last, high);
+    const double got = verify_quantised_number(s->q_dtype, byte_at(w, q, j));
+    judge_quantised(q, VERIFY_Q, j, between(fmin(a, b), got, fmax(c, d)), got, fmin(a, b), result);
+  }
+}
+
+/* Where y is stored: the bits that plain quantising makes of it. */
+static void match_block(const walk *w, const quantised_row *q, const double *y, int64_t from, verify_result *result) {
+  const verify_spec *s = &w->spec;
+  const int64_t to = q->block ? from + q->block : s->cols;
+  const float stored = scale_at(w, q, from);
+  float most = 0;
+  for (int64_t j = from; j < to; j++)
+    if (!(fabs(y[j]) <= (double)most)) most = fabs(y[j]) < (double)INFINITY ? (float)fabs(y[j]) : NAN;
+  for (int64_t j = from; j < to; j++)
+    if (!(fabs(y[j]) < (double)INFINITY)) most = NAN;
+  const verify_scale scale = q->block ? verify_scale_of(s, most) : verify_scale_given(s, stored);
+  const int same = isnan(scale.stored) ? isnan(stored) : scale.stored >= stored && scale.stored <= stored;
+  judge_quantised(q, VERIFY_SCALE, q->block ? from / q->block : 0, same || !q->block, (double)stored,
+                  (double)scale.stored, result);
+  for (int64_t j = from; j < to; j++) {
+    const double number = verify_quantise(s, scale, (float)y[j]);
+    const unsigned char got = byte_at(w, q, j), want = verify_quantised_byte(s->q_dtype, number);
+    judge_quantised(q, VERIFY_Q, j, got == want, verify_quantised_number(s->q_dtype, got), number, result);
+  }
+}
+
+static void compare_quantised(walk *w, int64_t outer, int64_t inner, verify_result *result) {
+  const verify_tensor *t = &w->c.tensor[VERIFY_Q], *scale = &w->c.tensor[VERIFY_SCALE];
+  const verify_spec *s = &w->spec;
+  if (!t->present) return;
+  quantised_row q = {.outer = outer, .inner = inner, .block = s->q_dtype == RMS_Q8_0 ? 32 : s->scale_block};
+  q.bytes = (const unsigned char *)t->data + outer * t->outer_stride + inner * t->inner_stride;
+  if (scale->present) q.scales = (const float *)(const void *)scale->data;
+  if (scale->present && s->scale_block) q.scales += (outer * w->c.problem.inner + inner) * (s->cols / s->scale_block);
+  if (verify_case_has(&w->c, VERIFY_Y))
+    verify_row_now(&w->c, (verify_row_at){VERIFY_Y, outer, inner}, w->rows[ROW_GOT]);
+  for (int64_t j = 0; j < s->cols; j += q.block ? q.block : s->cols) {
+    bound_block(w, &q, j, result);
+    if (verify_case_has(&w->c, VERIFY_Y)) match_block(w, &q, w->rows[ROW_GOT], j, result);
+  }
+}
+
 static void load_gain(walk *w, int64_t inner) {
   int64_t weight_row = w->spec.weight_per_inner ? inner : 0;
   w->row.g = load_row(w, VERIFY_WEIGHT, 0, weight_row, ROW_GAIN);
@@ -159,6 +273,7 @@ static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *re
   compare_row(w, (verify_row_at){VERIFY_SUM, outer, inner}, (exact_row){sum, w->rows[ROW_ZEROS], w->rows[ROW_ZEROS]},
               result);
   compare_statistics(result, &w->c, &w->row, outer, inner);
+  compare_quantised(w, outer, inner, result);
 }
 
 static void add_to_columns(walk *w, int64_t inner) {

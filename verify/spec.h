@@ -26,6 +26,9 @@ typedef struct verify_spec {
   rms_dtype weight_dtype;   /* weight, bias                                */
   rms_dtype residual_dtype; /* residual, residual_out, dresidual...        */
   rms_dtype grad_dtype;     /* dweight, dbias                              */
+  rms_dtype q_dtype;        /* a quantised output; RMS_AS_X: none          */
+  int64_t scale_block;
+  double scale_least;
 } verify_spec;
 
 /* All tensors in the type of x. */
@@ -53,6 +56,9 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .weight_per_inner = s->weight_per_inner,
                    .gate_place = (int32_t)s->gate_place,
                    .activation = (int32_t)s->activation,
+                   .scale_block = s->scale_block,
+                   .scale_least = s->scale_least,
+
                    .gain_rounding = (int32_t)s->gain_rounding};
   return spec;
 }

@@ -93,7 +93,7 @@ static void fill_input(bench_case *c, verify_role role) {
   const verify_data data = role == VERIFY_DY                             ? p->dy_data
                            : role == VERIFY_X || role == VERIFY_RESIDUAL ? p->data
                                                                          : VERIFY_NORMAL;
-  if (data != VERIFY_NORMAL && data < VERIFY_ZEROROWS) {
+  if (role == VERIFY_SCALE || (data != VERIFY_NORMAL && data < VERIFY_ZEROROWS)) {
     verify_fill(&c->base, role);
   } else {
     fill(t, verify_random_start(p->seed, role));
@@ -176,7 +176,7 @@ uint64_t case_digest(const bench_case *c) {
 }
 
 size_t case_output_row_bytes(const bench_case *c, verify_role role) {
-  int grows = verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN;
+  int grows = verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN || role == VERIFY_SCALE;
   return grows && is_result(c, role) ? c->base.tensor[role].bytes / (size_t)c->base.problem.outer : 0;
 }
 
@@ -187,7 +187,7 @@ static void find_buffers(bench_case *c) {
   const traffic moved = traffic_of(&c->base);
   const verify_problem *p = &c->base.problem;
   copy_buffers *s = &c->buffers;
-  size_t data_size = rms_dtype_size(p->spec.dtype);
+  size_t data_size = p->spec.q_dtype ? 1 : rms_dtype_size(p->spec.dtype);
   const verify_tensor *first = &c->base.tensor[moved.reads[0]];
   s->bytes = first->bytes / rms_dtype_size(first->dtype) * data_size;
   for (int i = 0; i < moved.read_count; i++) {

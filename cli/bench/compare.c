@@ -68,6 +68,14 @@ static void *advance_statistic(const void *data, const bench_engine *e, int64_t 
   return data ? (char *)(uintptr_t)data + (size_t)(row * count) * size : NULL;
 }
 
+static void advance_quantised(bench_engine *e, int64_t row) {
+  rms_view *q = &e->forward.q;
+  const int64_t elements = row * q->outer_stride, block = e->spec.scale_block;
+  if (!q->data) return;
+  q->data = (char *)q->data + (q->dtype == RMS_Q8_0 ? elements / 32 * 34 : elements);
+  if (block) e->forward.scale = (float *)e->forward.scale + row * e->forward.inner * (e->spec.cols / block);
+}
+
 /* The engine's arguments cut down to one row: what a row gets depends on nothing but the row. */
 static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   bench_engine e = *engine;
@@ -83,6 +91,7 @@ static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   advance(&f->gate, row);
   advance_output(&f->y, row);
   advance_output(&f->residual_out, row);
+  advance_quantised(&e, row);
   advance(&b->dy, row);
   advance(&b->x, row);
   advance(&b->dresidual, row);

@@ -8,7 +8,7 @@
 
 #include "rmsnorm.h"
 
-enum { COPY_READS_MAX = 4, COPY_WRITES_MAX = 4 };
+enum { COPY_READS_MAX = 12, COPY_WRITES_MAX = 12 }; /* three tensors of four times the narrowest width */
 
 /* Buffers of `bytes` bytes each. Write i receives read i (or the last read); reads beyond the writes are only read. */
 typedef struct copy_buffers {

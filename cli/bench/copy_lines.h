@@ -39,18 +39,21 @@ static inline __attribute__((always_inline)) void copy_body(const copy_buffers *
 /* The counts become constants of each loop. */
 static inline __attribute__((always_inline)) void copy_mix(const copy_buffers *s, size_t begin, size_t end,
                                                            int bypass) {
-  switch (s->read_count * 8 + s->write_count) {
-  case 1 * 8 + 1:
+  switch (s->read_count * 16 + s->write_count) {
+  case 1 * 16 + 1:
     copy_body(s, begin, end, 1, 1, bypass);
     break;
-  case 2 * 8 + 1:
+  case 2 * 16 + 1:
     copy_body(s, begin, end, 2, 1, bypass);
     break;
-  case 2 * 8 + 2:
+  case 2 * 16 + 2:
     copy_body(s, begin, end, 2, 2, bypass);
     break;
-  case 3 * 8 + 1:
+  case 3 * 16 + 1:
     copy_body(s, begin, end, 3, 1, bypass);
+    break;
+  case 4 * 16 + 1:
+    copy_body(s, begin, end, 4, 1, bypass);
     break;
   default:
     copy_body(s, begin, end, s->read_count, s->write_count, bypass);

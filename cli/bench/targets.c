@@ -29,6 +29,11 @@ const bench_target BENCH_TARGETS[] = {
     {"rms:fwd:bf16:8192x4096:round=before", TARGET_CEILING, 0.75 / 1.1},
     {"rms:fwd:bf16:4096x8192", TARGET_CEILING, 0.75},
     {"rms:fwd:bf16:8192x4096:gate=after", TARGET_CEILING, 0.75 / 1.3},
+    /* quantised outputs: at most 1.3 times the time of a byte without */
+    {"rms:fwd:bf16:8192x4096:q=i8", TARGET_CEILING, 0.75 / 1.3},
+    {"rms:fwd:bf16:8192x4096:q=e4m3", TARGET_CEILING, 0.75 / 1.3},
+    {"rms:fwd:bf16:8192x4096:q=e4m3:qblock=128", TARGET_CEILING, 0.75 / 1.3},
+    {"rms:fwd:bf16:8192x4096:q=q8_0", TARGET_CEILING, 0.75 / 1.3},
     /* padded batches, a NaN in the data, and rows that need a scale: 1.05, 1.2 and 2.5 times the time of others */
     {"rms:bwd:bf16:8192x4096:dydata=zerorows", TARGET_CEILING, 0.60 / 1.05},
     {"rms:fwd:f32:8192x4096:data=nanrows", TARGET_CEILING, 0.90 / 1.2},

@@ -17,12 +17,12 @@ static void add_write(traffic *t, const verify_case *c, verify_role role) {
 
 traffic traffic_of(const verify_case *c) {
   static const verify_role inputs[] = {VERIFY_DY, VERIFY_X, VERIFY_RESIDUAL, VERIFY_DRESIDUAL, VERIFY_GATE};
-  static const verify_role outputs[] = {VERIFY_Y, VERIFY_SUM, VERIFY_DX, VERIFY_DS, VERIFY_DGATE};
+  static const verify_role outputs[] = {VERIFY_Y, VERIFY_SUM, VERIFY_DX, VERIFY_DS, VERIFY_DGATE, VERIFY_Q};
   traffic t = {.read_count = 0};
   for (int i = 0; i < 5; i++)
     if (verify_case_has(c, inputs[i])) add_read(&t, c, inputs[i]);
   if (c->problem.accumulate & RMS_ACCUMULATE_DX) add_read(&t, c, VERIFY_DX);
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 6; i++)
     if (verify_case_has(c, outputs[i])) add_write(&t, c, outputs[i]);
   return t;
 }

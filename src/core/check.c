@@ -217,6 +217,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   static const rms_tensor absent;
   rms_const_view v = seen(&args->q);
   rms_shape shape = o->shape;
+  int64_t bytes; /* of scales, if each element had one */
   *rows = absent;
   q->rows = absent.rows;
   if (!v.data) return args->scale ? RMS_E_ARGUMENT : RMS_OK;
@@ -226,6 +227,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   q->scale = args->scale;
   q->block = spec->scale_block;
   q->least = (float)spec->scale_least;
+  q->stream = false;
   if (v.dtype == RMS_Q8_0) {
     if (args->scale) return RMS_E_ARGUMENT;
     if (spec->scale_block || lay->width % RMS_Q8_0_ELEMENTS) return RMS_E_SCALE;
@@ -237,6 +239,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
     return RMS_E_ARGUMENT;
   }
   if (misaligned(args->scale, sizeof(float))) return RMS_E_ALIGNMENT;
+  if (rms_mul_overflows(shape.outer * shape.inner, shape.cols * (int64_t)sizeof(float), &bytes)) return RMS_E_SIZE;
   TRY(rms_resolve(&shape, &v, v.dtype == RMS_Q8_0 ? RMS_Q8_0_BYTES : 1, rows));
   q->rows = rows->rows;
   return RMS_OK;
@@ -247,20 +250,12 @@ static bool has_output(const rms_forward_args *args) {
   return args->y.data || args->q.data || args->rstd || args->mean;
 }
 
+/* What rows whose elements lie apart do not have: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
 static bool lacks_apart(const rms_layout *lay, int flags) {
   bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
   if (!lay->apart) return false;
-  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64;
+  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64 || lay->gain_as_weight;
   return lay->per_inner || lay->apart > RMS_APART_BYTES;
-}
-
-/* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
-static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
-  if (lacks_apart(&job->lay, flags) || job->q.rows.col) return true;
-  bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  if (flags & RMS_CHECK_DEVICE)
-    return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
-  return job->q.rows.data;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -322,7 +317,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_out = stats_out;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
   job->lay.apart = rms_forward_apart_bytes(job);
-  return lacks_forward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  if (job->q.rows.data && (job->lay.apart || job->q.rows.col)) return RMS_E_UNSUPPORTED;
+  return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 /* ---- backward ---- */
@@ -395,13 +391,6 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   return rms_check_alias(o);
 }
 
-static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
-  if (lacks_apart(&job->lay, flags)) return true;
-  bool own_type = job->dy_type != job->lay.dtype;
-  if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
-  return false;
-}
-
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
                               const rms_grad_sum *sums_in, rms_grad_sum *sums_out, rms_backward_job *job,
                               int64_t *segments) {
@@ -450,7 +439,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->pitch = 0;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
   job->lay.apart = rms_backward_apart_bytes(job);
-  return lacks_backward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {

@@ -11,9 +11,6 @@ static inline bool rms_is_dtype(int32_t t) {
   return t >= RMS_F32 && t <= RMS_F16;
 }
 
-/* A block of RMS_Q8_0. */
-enum { RMS_Q8_0_ELEMENTS = 32, RMS_Q8_0_BYTES = 34 };
-
 /* Of a checked type. */
 static inline int64_t rms_size_of(rms_dtype t) {
   static const unsigned char size[] = {0, 4, 8, 2, 2};

@@ -5,6 +5,7 @@
 #include "apart.h"
 #include "check.h"
 #include "fp_env.h"
+#include "quantise.h"
 #include "run.h"
 #include "sized.h"
 #include "strategy.h"
@@ -12,6 +13,7 @@
 typedef struct {
   rms_forward_job job;
   rms_forward_fn *kernel;
+  const rms_kernels *kernels;
   int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
 } forward_run;
 
@@ -43,6 +45,11 @@ static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
   rms_forward_apart(&r->job, r->kernel, first, last);
 }
 
+static void run_quantised(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  rms_forward_quantised(r->kernels, &r->job, first, last);
+}
+
 /* Bytes of all the tensors of rows that one segment touches. */
 static int64_t segment_traffic(const rms_forward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
@@ -52,7 +59,8 @@ static int64_t segment_traffic(const rms_forward_job *job) {
     int64_t residual = job->lay.residual_is_f32 ? 4 : size;
     bytes += job->residual_out.data ? 2 * residual : residual;
   }
-  return bytes * job->lay.width;
+  bytes *= job->lay.width;
+  return job->q.rows.data ? bytes + rms_quantised_bytes(job->q.type, job->lay.width) : bytes;
 }
 
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
@@ -66,6 +74,8 @@ static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffi
   job->stream_residual = rms_can_stream(r, &job->lay, job->lay.width * residual_size, segments) &&
                          !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual) &&
                          !rms_same_rows(r, &job->gate);
+  if (job->q.rows.data)
+    job->q.stream = rms_can_stream(&job->q.rows, &job->lay, rms_quantised_bytes(job->q.type, job->lay.width), segments);
 }
 
 static rms_status forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -91,7 +101,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
     return RMS_OK;
   }
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
-  rms_run_tasks(executor, segments, r.traffic, run_forward, &r);
+  r.kernels = kernels;
+  rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;
 }
 

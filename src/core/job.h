@@ -40,6 +40,9 @@ typedef struct {
   int64_t apart;        /* bytes of a row in all tensors whose elements lie apart; 0: all rows are contiguous */
 } rms_layout;
 
+/* A block of RMS_Q8_0: an f16 scale, then the elements. */
+enum { RMS_Q8_0_ELEMENTS = 32, RMS_Q8_0_BYTES = 34 };
+
 /* A quantised output. The blocks of RMS_Q8_0 hold their scales. */
 typedef struct {
   rms_rows rows;
@@ -47,6 +50,7 @@ typedef struct {
   float *scale;  /* read where block is 0, written otherwise                           */
   int64_t block; /* elements with one scale; 0: one for the tensor                     */
   float least;   /* of a computed scale                                                */
+  bool stream;   /* use non-temporal stores                                            */
 } rms_quantised;
 
 typedef struct {

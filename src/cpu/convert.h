@@ -66,6 +66,38 @@ static inline uint16_t rms_f16_from_f32(float f) {
   return (uint16_t)(sign | (rms_bits_f32(shifted) - 0x3f000000u));
 }
 
+/* ---- 8-bit types: rounded to nearest even, saturating; a NaN without its sign, in int8 as 0 ---- */
+
+static inline int8_t rms_i8_from_f32(float f) {
+  if (f != f) return 0;
+  if (f > 127) return 127;
+  if (f < -127) return -127;
+  return (int8_t)(int)((f + 0x1.8p23f) - 0x1.8p23f); /* the sum has no digits behind the point */
+}
+
+/* A format of 8-bit floats. */
+typedef struct {
+  int shift;       /* digits that a significand of f32 has more than one of this format */
+  uint32_t rebias; /* difference of the exponents' biases, in codes                     */
+  uint32_t normal; /* code of the smallest normal number                                */
+  uint32_t nan;    /* code of a NaN: above all others                                   */
+  float largest;   /* number                                                            */
+  float subnormal; /* f32 numbers from this one on have the distance of the format's subnormal ones */
+} rms_f8_format;
+
+static const rms_f8_format rms_e4m3 = {20, 120 << 3, 1 << 3, 0x7f, 448.0f, 0x1p14f};
+static const rms_f8_format rms_e5m2 = {21, 112 << 2, 1 << 2, 0x7e, 57344.0f, 0x1p7f};
+
+static inline uint8_t rms_f8_from_f32(float f, const rms_f8_format *to) {
+  uint32_t u = rms_bits_f32(f), sign = u >> 24 & 0x80u, rest = u & 0x7fffffffu;
+  if (rest > 0x7f800000u) return (uint8_t)to->nan;
+  if (rest > rms_bits_f32(to->largest)) rest = rms_bits_f32(to->largest);
+  uint32_t code = ((rest + (1u << (to->shift - 1)) - 1u + ((rest >> to->shift) & 1u)) >> to->shift) - to->rebias;
+  if ((int32_t)code < (int32_t)to->normal) /* one step of the sum is one of the format's */
+    code = rms_bits_f32(rms_f32_from_bits(rest) + to->subnormal) - rms_bits_f32(to->subnormal);
+  return (uint8_t)(sign | code);
+}
+
 /* f64 to f32 rounded to odd: a later rounding to at most 22 bits is then a single rounding of the f64 value. */
 static inline float rms_f32_odd_from_f64(double d) {
   float f = (float)d;

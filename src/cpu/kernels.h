@@ -27,6 +27,15 @@ typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, i
 typedef bool rms_row_fn(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
                         bool weight_is_f32, bool before);
 
+/* The largest magnitude of n elements; NaN if there is a NaN or an infinity among them. */
+typedef float rms_largest_fn(const char *y, int64_t n);
+/* Quantises n elements of y and writes their scales, where those are computed: whole blocks, or a part of one block
+ * whose largest magnitude is *largest. */
+typedef void rms_quantise_fn(const rms_quantised *q, char *to, float *scale, const char *y, int64_t n,
+                             const float *largest);
+/* A copy that bypasses the caches. */
+typedef void rms_copy_fn(char *to, const char *from, int64_t bytes);
+
 typedef struct {
   const char *name;
   /* indexed by rms_dtype; the first entry, RMS_AS_X, is empty */
@@ -35,6 +44,10 @@ typedef struct {
   rms_backward_fn *backward[5];
   rms_backward_stats_fn *backward_stats[5];
   rms_columns_fn *columns[5];
+  rms_largest_fn *largest[5]; /* of y; there is none of f64 */
+  rms_quantise_fn *quantise[5];
+  rms_copy_fn *copy;
+  void (*fence)(void); /* after the last copy of a task */
 } rms_kernels;
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;
@@ -45,6 +58,8 @@ extern rms_forward_fn rms_forward_bf16_avx512, rms_stats_bf16_avx512;
 extern rms_backward_fn rms_backward_bf16_avx512;
 extern rms_backward_stats_fn rms_backward_stats_bf16_avx512;
 extern rms_columns_fn rms_columns_bf16_avx512;
+extern rms_largest_fn rms_largest_bf16_avx512;
+extern rms_quantise_fn rms_quantise_bf16_avx512;
 
 /* Rows summed into a block before it is added to the totals: bounds the error of dweight whatever the row count. */
 enum { RMS_BLOCK_ROWS = 64 };

@@ -39,7 +39,8 @@ struct Wanted {
 static bool is_aligned(const rms_backward_job &job, int64_t outer) {
   const rms_layout &lay = job.lay;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  return aligned_rows(lay, outer, job.dy, size) && aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
+  return aligned_rows(lay, outer, job.dy, element_size(job.dy_type)) &&
+         aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
          aligned_rows(lay, outer, job.dresidual, residual_size) && aligned_rows(lay, outer, job.dx, size) &&
          aligned_rows(lay, outer, job.dresidual_out, residual_size) && aligned_rows(lay, outer, job.gate, size) &&
          aligned_rows(lay, outer, job.dgate, size) &&
@@ -94,7 +95,7 @@ static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wan
   if (job.gate.data) return Form::GATED;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
-  if (p.slices > 1 || p.inner.rows != 0 || !wanted.saved || added || !p.whole || p.eps_outside ||
+  if (p.slices > 1 || p.inner.rows != 0 || p.round_gain || !wanted.saved || added || !p.whole || p.eps_outside ||
       (wanted.dbias && !layer))
     return Form::OPTIONS;
   if (!p.round_before) return Form::COMMON;
@@ -111,8 +112,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || lay.dtype == RMS_F64 || job.dy_type != lay.dtype || lay.indices || lay.k == 0 ||
+      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
@@ -127,6 +128,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.want_dweight = wanted.dweight, p.want_dbias = wanted.dbias;
   p.bytes = (int)(lay.width * element_size(lay.dtype));
   p.leading = (int)lay.k, p.whole = lay.k == lay.width;
+  p.round_gain = rounds_gain(lay);
   p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
   const Form form = form_of(job, p, wanted, aligned);
@@ -155,7 +157,8 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   g.whole = !lay.indices && lay.k == lay.width;
   g.round_product = lay.rounding == RMS_ROUND_BEFORE_WEIGHT && !lay.weight_is_f32;
   g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
-  const int64_t vector_bytes = 16 + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
+  const int64_t vector_bytes =
+      (job.dy_type != lay.dtype ? 64 / size : 16) + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
   c->general = plan_general(device, vectors, vectors * vector_bytes,
                             c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
   c->sums = plan_general_sums(device, c->general, lay, outer);

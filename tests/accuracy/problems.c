@@ -48,6 +48,11 @@ static void round_trips(void) {
       {"rms:fwd:bf16:2x6:gate=after:act=silu", "rms:fwd:bf16:2x6:gate=after"},
       {"rms:bwd:f16:2x6:act=sigmoid:gate=before:out=dx+dw+dz", "rms:bwd:f16:2x6:gate=before:act=sigmoid"},
       {"layer:bwd:f32:2x6:gate=after:bias:out=dz", "layer:bwd:f32:2x6:bias:gate=after:out=dz"},
+      {"rms:fwd:bf16:2x64:out=q:qblock=row:q=i8", "rms:fwd:bf16:2x64:q=i8"},
+      {"rms:fwd:f16:2x64:q=e4m3:groups=2:qblock=32:res:out=y+q", "rms:fwd:f16:2x64:res:groups=2:q=e4m3:out=y+q"},
+      {"rms:fwd:f32:2x64:qblock=16:q=e5m2:qleast=0.25", "rms:fwd:f32:2x64:q=e5m2:qblock=16:qleast=0.25"},
+      {"rms:fwd:f32:2x64:q=q8_0:res", "rms:fwd:f32:2x64:res:q=q8_0"},
+      {"layer:fwd:f32:2x6:q=i8:qblock=tensor:inplace:out=y+q", "layer:fwd:f32:2x6:q=i8:qblock=tensor:out=y+q:inplace"},
       {"rms:bwd:f32:2x4:dydata=normal", "rms:bwd:f32:2x4"},
       {"rms:bwd:f32:2x4:dydata=exact:data=exact", "rms:bwd:f32:2x4:data=exact"},
       {"layer:bwd:f32:2x4:dydata=max:data=huge", "layer:bwd:f32:2x4:data=huge:dydata=max"},
@@ -112,7 +117,7 @@ static void bad_ones(void) {
   refused("rms:fwd:f32:1x4:groups=3", "groups=3 does not divide 4 columns");
   refused("rms:fwd:f64:1x4:res=f32", "res=f32 is not offered for f64 data");
   refused("rms:fwd:f32:1x4:out=dx", "out=: dx, ds, dw, db and dz belong to bwd");
-  refused("rms:fwd:f32:1x4:res:out=sum", "out=: a forward writes y, stats or both");
+  refused("rms:fwd:f32:1x4:res:out=sum", "out=: a forward writes y, q or stats");
   refused("rms:fwd:f32:1x4:out=stats:inplace", "inplace needs the output y");
   refused("rms:fwd:f64:1x4:y=f32", "y=: f64 does not mix with other types");
   refused("rms:fwd:f32:1x4:y=f64", "y=: f64 does not mix with other types");
@@ -140,7 +145,23 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
           "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
-          "y, gain, wstride, channels");
+          "y, gain, wstride, channels, q, qblock, qleast");
+}
+
+static void bad_quantised(void) {
+  refused("rms:fwd:f32:1x64:q=i4", "unknown quantised type 'i4'; did you mean 'i8'?");
+  refused("rms:fwd:f32:1x64:qblock=8", "qblock= and qleast= need q=");
+  refused("rms:fwd:f32:1x64:qleast=1", "qblock= and qleast= need q=");
+  refused("rms:fwd:f64:1x64:q=i8", "q= belongs to fwd, without split, not of f64");
+  refused("rms:bwd:f32:1x64:q=i8", "q= belongs to fwd, without split, not of f64");
+  refused("rms:fwd:f32:1x64:q=i8:split", "q= belongs to fwd, without split, not of f64");
+  refused("rms:fwd:f32:1x64:q=q8_0:qblock=32", "q8_0 has blocks of its own: qblock= does not belong there");
+  refused("rms:fwd:f32:1x96:q=q8_0:groups=2", "q8_0 needs groups of whole blocks of 32 columns");
+  refused("rms:fwd:f32:1x64:q=i8:qblock=24", "qblock=24 does not divide the columns of a group");
+  refused("rms:fwd:f32:1x64:q=i8:qblock=0", "bad qblock (row, tensor or elements) '0': need a whole number from 1");
+  refused("rms:fwd:f32:1x64:q=i8:qleast=1e39", "qleast= is beyond the range of f32");
+  refused("rms:fwd:f32:1x64:q=i8:out=y", "q= and the output q need each other");
+  refused("rms:fwd:f32:1x64:out=y+q", "q= and the output q need each other");
 }
 
 static void message_is_one_line(void) {
@@ -148,8 +169,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act, "
-          "y, gain, wstride, channels");
+          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast");
 }
 
 static void overlong(void) {
@@ -159,11 +179,9 @@ static void overlong(void) {
   refused(text, "the problem string is too long");
 }
 
-static const t_case cases[] = {{"round_trips", round_trips},
-                               {"suite_round_trips", suite_round_trips},
-                               {"bad_ones", bad_ones},
-                               {"message_is_one_line", message_is_one_line},
-                               {"overlong", overlong}};
+static const t_case cases[] = {
+    {"round_trips", round_trips},     {"suite_round_trips", suite_round_trips},     {"bad_ones", bad_ones},
+    {"bad_quantised", bad_quantised}, {"message_is_one_line", message_is_one_line}, {"overlong", overlong}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

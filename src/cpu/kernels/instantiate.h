@@ -30,7 +30,25 @@
 #define RMS_BY_TYPE(op)                                                                                                \
   { NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
-const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),         RMS_BY_TYPE(rms_row),
-                                              RMS_BY_TYPE(rms_forward),  RMS_BY_TYPE(rms_stats),
-                                              RMS_BY_TYPE(rms_backward), RMS_BY_TYPE(rms_backward_stats),
-                                              RMS_BY_TYPE(rms_columns)};
+#define RMS_BY_NARROW_TYPE(op)                                                                                         \
+  { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
+
+static void K_(rms_copy, RMS_ISA)(char *to, const char *from, int64_t bytes) {
+  vec_copy_stream(to, from, bytes);
+}
+
+static void K_(rms_fence, RMS_ISA)(void) {
+  vec_stream_fence();
+}
+
+const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),
+                                              RMS_BY_TYPE(rms_row),
+                                              RMS_BY_TYPE(rms_forward),
+                                              RMS_BY_TYPE(rms_stats),
+                                              RMS_BY_TYPE(rms_backward),
+                                              RMS_BY_TYPE(rms_backward_stats),
+                                              RMS_BY_TYPE(rms_columns),
+                                              RMS_BY_NARROW_TYPE(rms_largest),
+                                              RMS_BY_NARROW_TYPE(rms_quantise),
+                                              K_(rms_copy, RMS_ISA),
+                                              K_(rms_fence, RMS_ISA)};

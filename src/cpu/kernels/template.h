@@ -18,6 +18,9 @@
 #include "backward_common.h"
 #include "backward.h"
 #include "columns.h"
+#if !T_IS_F64
+#include "quantise.h"
+#endif
 #undef T
 #undef T_NAME
 #undef T_IS_F64

@@ -341,6 +341,59 @@ static inline vf vf_exponent(vf a) {
   return r;
 }
 
+static inline vf vf_max_bits(vf a, vf b) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i lo = _mm256_and_si256(_mm256_castps_si256(b.lo), magnitude);
+  __m256i hi = _mm256_and_si256(_mm256_castps_si256(b.hi), magnitude);
+  vf r = {_mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a.lo), lo)),
+          _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a.hi), hi))};
+  return r;
+}
+
+static inline float vf_most(vf a) {
+  return vec_most8(_mm256_max_epu32(_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)));
+}
+
+/* rms_i8_from_f32 for each lane. */
+static inline __m256i vf_i8_code(__m256 a) {
+  __m256 number = _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q));
+  return _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(number, _mm256_set1_ps(127)), _mm256_set1_ps(-127)));
+}
+
+/* rms_f8_from_f32 for each lane. The smaller of a NaN and the largest number is the NaN, whose code is above all others
+ * until it is cut. */
+static inline __m256i vf_f8_code(__m256 a, const rms_f8_format *to) {
+  const __m256i nan = _mm256_set1_epi32((int)to->nan), subnormal = _mm256_castps_si256(_mm256_set1_ps(to->subnormal));
+  __m256 w = _mm256_min_ps(_mm256_set1_ps(to->largest), _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a));
+  __m256i u = _mm256_castps_si256(w), odd = _mm256_and_si256(_mm256_srli_epi32(u, to->shift), _mm256_set1_epi32(1));
+  __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32((1 << (to->shift - 1)) - 1)), odd);
+  __m256i code = _mm256_sub_epi32(_mm256_srli_epi32(up, to->shift), _mm256_set1_epi32((int)to->rebias));
+  __m256i steps = _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(w, _mm256_set1_ps(to->subnormal))), subnormal);
+  __m256i is_normal = _mm256_cmpgt_epi32(code, _mm256_set1_epi32((int)to->normal - 1));
+  code = _mm256_min_epi32(_mm256_blendv_epi8(steps, code, is_normal), nan);
+  __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 24), _mm256_set1_epi32(0x80));
+  return _mm256_or_si256(code, _mm256_and_si256(sign, _mm256_cmpgt_epi32(nan, code)));
+}
+
+static inline __m256i vf_code8(__m256 a, rms_dtype type) {
+  return type == RMS_I8 ? vf_i8_code(a) : vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2);
+}
+
+static inline void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+  __m256i a0 = vf_code8(a.lo, type), a1 = vf_code8(a.hi, type), b0 = vf_code8(b.lo, type), b1 = vf_code8(b.hi, type);
+  if (eo) {
+    a0 = _mm256_blend_epi16(a0, _mm256_slli_epi32(a1, 16), 0xaa);
+    b0 = _mm256_blend_epi16(b0, _mm256_slli_epi32(b1, 16), 0xaa);
+  } else {
+    a0 = _mm256_packs_epi32(a0, a1);
+    b0 = _mm256_packs_epi32(b0, b1);
+  }
+  __m256i all = type == RMS_I8 ? _mm256_packs_epi16(a0, b0) : _mm256_packus_epi16(a0, b0);
+  __m256i in_order = eo ? _mm256_permute4x64_epi64(all, 0xd8)
+                        : _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256((__m256i *)p, in_order);
+}
+
 static inline __m128 vf_half_sum(__m256 a) {
   return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 }

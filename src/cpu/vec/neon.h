@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "../../../include/rmsnorm.h"
+#include "../convert.h"
 
 typedef struct {
   float32x4_t q0, q1, q2, q3;
@@ -195,6 +196,58 @@ static inline vf vf_exponent(vf a) {
   return r;
 }
 
+static inline float32x4_t vf_max_bits_q(float32x4_t a, float32x4_t b) {
+  return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(vabsq_f32(b))));
+}
+
+static inline vf vf_max_bits(vf a, vf b) {
+  vf r = {vf_max_bits_q(a.q0, b.q0), vf_max_bits_q(a.q1, b.q1), vf_max_bits_q(a.q2, b.q2), vf_max_bits_q(a.q3, b.q3)};
+  return r;
+}
+
+static inline float vf_most(vf a) {
+  uint32x4_t low = vmaxq_u32(vreinterpretq_u32_f32(a.q0), vreinterpretq_u32_f32(a.q1));
+  uint32x4_t high = vmaxq_u32(vreinterpretq_u32_f32(a.q2), vreinterpretq_u32_f32(a.q3));
+  return rms_f32_from_bits(vmaxvq_u32(vmaxq_u32(low, high)));
+}
+
+static inline uint16x4_t vf_i8_code_q(float32x4_t a) {
+  const float32x4_t most = vdupq_n_f32(127), least = vdupq_n_f32(-127);
+  a = vf_if_less_q(most, a, most, vf_if_less_q(a, least, least, a));
+  return vmovn_u32(vreinterpretq_u32_s32(vcvtnq_s32_f32(a))); /* of a NaN: 0 */
+}
+
+/* rms_f8_from_f32 for each lane. */
+static inline uint16x4_t vf_f8_code_q(float32x4_t a, const rms_f8_format *to) {
+  const float32x4_t most = vdupq_n_f32(to->largest), step = vdupq_n_f32(to->subnormal);
+  float32x4_t w = vabsq_f32(a);
+  w = vf_if_less_q(most, w, most, w);
+  uint32x4_t u = vreinterpretq_u32_f32(w), odd = vandq_u32(vshlq_u32(u, vdupq_n_s32(-to->shift)), vdupq_n_u32(1));
+  uint32x4_t up = vaddq_u32(vaddq_u32(u, vdupq_n_u32((1u << (to->shift - 1)) - 1u)), odd);
+  int32x4_t code = vreinterpretq_s32_u32(vsubq_u32(vshlq_u32(up, vdupq_n_s32(-to->shift)), vdupq_n_u32(to->rebias)));
+  uint32x4_t steps = vsubq_u32(vreinterpretq_u32_f32(vaddq_f32(w, step)), vreinterpretq_u32_f32(step));
+  code = vbslq_s32(vcltq_s32(code, vdupq_n_s32((int32_t)to->normal)), vreinterpretq_s32_u32(steps), code);
+  uint32x4_t sign = vandq_u32(vshrq_n_u32(vreinterpretq_u32_f32(a), 24), vdupq_n_u32(0x80)), number = vceqq_f32(a, a);
+  uint32x4_t signed_code = vorrq_u32(vreinterpretq_u32_s32(code), sign);
+  return vmovn_u32(vbslq_u32(number, signed_code, vdupq_n_u32(to->nan)));
+}
+
+static inline uint16x4_t vf_code8_q(float32x4_t a, rms_dtype type) {
+  return type == RMS_I8 ? vf_i8_code_q(a) : vf_f8_code_q(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2);
+}
+
+static inline uint8x16_t vf_code8(vf a, rms_dtype type) {
+  uint16x8_t low = vcombine_u16(vf_code8_q(a.q0, type), vf_code8_q(a.q1, type));
+  uint16x8_t high = vcombine_u16(vf_code8_q(a.q2, type), vf_code8_q(a.q3, type));
+  return vcombine_u8(vmovn_u16(low), vmovn_u16(high));
+}
+
+static inline void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+  (void)eo;
+  vst1q_u8((uint8_t *)p, vf_code8(a, type));
+  vst1q_u8((uint8_t *)p + 16, vf_code8(b, type));
+}
+
 static inline float vf_sum(vf s) {
   float32x4_t quad = vaddq_f32(vaddq_f32(s.q0, s.q2), vaddq_f32(s.q1, s.q3));
   float32x2_t pair = vadd_f32(vget_low_f32(quad), vget_high_f32(quad));
@@ -349,6 +402,10 @@ static inline double vd_sum(vd s) {
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);
+}
+
+static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
 }
 
 static inline void vec_stream_fence(void) {}

@@ -209,6 +209,31 @@ static VEC_CALL vf vf_exponent(vf a) {
   return a;
 }
 
+static VEC_CALL vf vf_max_bits(vf a, vf b) {
+  for (int i = 0; i < 16; i++) {
+    uint32_t magnitude = rms_bits_f32(b.v[i]) & 0x7fffffffu;
+    if (magnitude > rms_bits_f32(a.v[i])) a.v[i] = rms_f32_from_bits(magnitude);
+  }
+  return a;
+}
+
+static VEC_CALL float vf_most(vf a) {
+  uint32_t most = 0;
+  for (int i = 0; i < 16; i++)
+    most = rms_bits_f32(a.v[i]) > most ? rms_bits_f32(a.v[i]) : most;
+  return rms_f32_from_bits(most);
+}
+
+static VEC_CALL void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+  const rms_f8_format *format = type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2;
+  unsigned char *to = p;
+  (void)eo;
+  for (int i = 0; i < 32; i++) {
+    float f = i < 16 ? a.v[i] : b.v[i - 16];
+    to[i] = type == RMS_I8 ? (unsigned char)rms_i8_from_f32(f) : rms_f8_from_f32(f, format);
+  }
+}
+
 static VEC_CALL float vf_sum(vf s) {
   for (int half = 8; half >= 1; half /= 2)
     for (int i = 0; i < half; i++)
@@ -357,6 +382,10 @@ static VEC_CALL double vd_sum(vd s) {
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;
+}
+
+static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
 }
 
 static inline void vec_stream_fence(void) {}

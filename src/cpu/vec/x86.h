@@ -5,6 +5,9 @@
 #define RMS_VEC_X86_H
 
 #include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+#include "../convert.h"
 
 /* One step of several halving trees: half of the lanes of a and b are added to the other half. */
 static inline __m256 vec_add_halves(__m256 a, __m256 b) {
@@ -33,6 +36,27 @@ static inline double vec_sum4_f64(__m256d v) {
 /* always_inline: gcc takes an ordinary function for one without effect and drops the call. */
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+/* The largest of eight magnitudes, whose order is that of their bits. */
+static inline float vec_most8(__m256i a) {
+  __m128i four = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  __m128i two = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1))));
+}
+
+/* Whole lines by non-temporal stores, what stands before and behind them by plain ones. */
+static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
+  int64_t j = -(int64_t)(uintptr_t)to & 63;
+  if (j > bytes) j = bytes;
+  memcpy(to, from, (size_t)j);
+  for (; j + 64 <= bytes; j += 64) {
+    __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(from + j));
+    __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(from + j + 32));
+    _mm256_stream_si256((__m256i *)(void *)(to + j), low);
+    _mm256_stream_si256((__m256i *)(void *)(to + j + 32), high);
+  }
+  memcpy(to + j, from + j, (size_t)(bytes - j));
 }
 
 static inline void vec_stream_fence(void) {
