@@ -14,13 +14,13 @@ _NUMBER = (int, float, np.floating, np.integer)
 
 
 def _array_dtype(name: str) -> np.dtype:
-    if name != "bfloat16":
+    if name != "bfloat16" and not name.startswith("float8"):
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError("bfloat16 results need the package ml_dtypes, which gives NumPy that type") from None
-    return np.dtype(ml_dtypes.bfloat16)
+        raise TypeError(f"{name} results need the package ml_dtypes, which gives NumPy that type") from None
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _empty_like(x: Any, name: str, dtype: Any = None) -> np.ndarray:

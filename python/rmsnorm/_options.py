@@ -12,6 +12,9 @@ TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm
 GATE_AFTER, GATE_BEFORE, SIGMOID = 16, 32, 64
 GAIN_AS_WEIGHT = 128
 OUT = 256  # times the code of a result's type, where it is not x's
+QUANTISED_CODES = {"int8": 5, "float8_e4m3fn": 6, "float8_e5m2": 7, "q8_0": 8}
+Q8_0 = QUANTISED_CODES["q8_0"]
+Q8_0_ELEMENTS, Q8_0_BYTES = 32, 34  # of a block
 DTYPE_CODES = {"float32": 1, "float64": 2, "bfloat16": 3, "float16": 4}
 DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
@@ -45,6 +48,29 @@ def out_mode(out_dtype: str, x_dtype: str) -> int:
     if out_dtype not in DTYPE_CODES or "float64" in (out_dtype, x_dtype):
         raise ValueError(f"out_dtype is {out_dtype}; with x of {x_dtype} it must be {_results_of(x_dtype)}")
     return OUT * DTYPE_CODES[out_dtype]
+
+
+def quantised_block(dtype: str, block: int | None, has_scale: bool, cols: int, groups: int) -> tuple[int, int]:
+    """The code of the type, and the elements that share a scale; 0: one is given, or inside."""
+    code = _choice("dtype", dtype, QUANTISED_CODES)
+    if block is not None and (isinstance(block, bool) or not isinstance(block, numbers.Integral)):
+        raise TypeError(f"block must be an int, not {type(block).__name__}")
+    if cols % groups:
+        raise ValueError(f"groups is {groups}; it must be at least 1 and divide the last dimension")
+    if code == Q8_0:
+        if block is not None or has_scale:
+            raise ValueError("q8_0 has its own blocks of 32 elements, with their scales: block and scale must be None")
+        if cols // groups % Q8_0_ELEMENTS:
+            raise ValueError(f"a row has {cols // groups} elements; q8_0 needs a multiple of {Q8_0_ELEMENTS}")
+        return code, 0
+    if has_scale:
+        if block is not None:
+            raise ValueError("scale is one for the tensor, and block asks for others: one of them must be None")
+        return code, 0
+    width = cols // groups if block is None else int(block)
+    if width < 1 or (cols // groups) % width:
+        raise ValueError(f"block is {width}; it must divide the {cols // groups} elements of a row (of a group)")
+    return code, width
 
 
 def _results_of(x_dtype: str) -> str:

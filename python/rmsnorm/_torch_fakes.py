@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._options import DEFAULTS, LAYER, OUT
+from ._options import DEFAULTS, LAYER, OUT, Q8_0
 
 WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL, WANT_DGATE = 1, 2, 4, 8, 16, 32, 64
 
@@ -124,6 +124,34 @@ def fake_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options)
     return dx, dgate, dweight, dbias
 
 
+def quantised_bytes(code, cols):
+    """Bytes of a row as q."""
+    return cols // 32 * 34 if code == Q8_0 else cols
+
+
+def empty_rows(x, width, dtype):
+    """(leading dimensions of x, width), dense in x's order of rows."""
+    lead = torch.empty_like(x.select(-1, 0))
+    strides = (*(s * width for s in lead.stride()), 1)
+    return torch.empty_strided((*lead.shape, width), strides, dtype=dtype, device=x.device)
+
+
+def fake_quantised_norm(x, residual, gate, scale, dtype, block, scale_least, with_y, weight, bias, *options):
+    if residual is not None and residual.shape != x.shape:
+        raise RuntimeError("rmsnorm: residual must have the shape of x")
+    if gate is not None:
+        _check_gate(x, gate)
+    if block < 0:
+        raise RuntimeError("rmsnorm: block must be at least 1")
+    y, nothing = _fake_norm(x, weight, bias, *options), x.new_empty(0, dtype=torch.float32)
+    return (
+        empty_rows(x, quantised_bytes(dtype, x.shape[-1]), torch.uint8),
+        empty_rows(x, x.shape[-1] // block, torch.float32) if block else nothing,
+        y if with_y else nothing.clone(),
+        nothing.clone() if residual is None else torch.empty_like(x, dtype=residual.dtype),
+    )
+
+
 def empty_numbers(x, doubles, groups):
     """What the operators in two halves exchange, of each row: dense in the order of the indices on every process."""
     return x.new_empty((*x.shape[:-1], doubles * (groups if groups > 1 else 1)), dtype=torch.float64)
@@ -160,6 +188,7 @@ FAKES = {
     "_gated_norm_backward": fake_gated_norm_backward,
     "_norm_backward": fake_norm_backward,
     "_add_norm_backward": fake_add_norm_backward,
+    "_quantised_norm": fake_quantised_norm,
     "_split_stats": _fake_split_stats,
     "_split_merge": _fake_split_merge,
     "_split_apply": _fake_split_apply,

@@ -22,11 +22,14 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
+from . import _torch_quantised as _quantised
 from ._core import partial_count
 from ._options import LAYER, OUT, gate_mode, groups_of, mode_of, out_mode, partial_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
+from ._torch_quantised import Quantised
 
-__all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "modulate", "rms_norm"]
+__all__ = ["CUDA_KERNELS", "KERNELS", "Quantised", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "modulate",
+           "rms_norm", "rms_norm_quantised"]  # fmt: skip
 
 _norm_operator = torch.ops.rmsnorm._norm.default
 # What an operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo.
@@ -331,3 +334,84 @@ def modulate(
         samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension
     y = _run(samples, weight, bias, eps, weight_offset, 0, 1, mode)
     return (y.transpose(0, 1) if per_sample else y).reshape(x.shape)
+
+
+# ---- quantised results ----
+
+
+def rms_norm_quantised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    dtype: str = "int8",
+    block: int | None = None,
+    scale: torch.Tensor | float | None = None,
+    scale_least: float = 0.0,
+    residual: torch.Tensor | None = None,
+    return_y: bool = False,
+    bias: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    partial: int | float | None = None,
+    indices: Iterable[int] | None = None,
+    groups: int = 1,
+    eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: torch.dtype | None = None,
+) -> Quantised:
+    """:func:`rms_norm` with a quantised result, ``(q, scale, y, sum)``, for inference: nothing of it has gradients.
+
+    q is the result y, rounded to x's dtype (or out_dtype), divided by a scale and rounded to nearest even: ``q * scale`` is near y.
+
+    dtype
+        "int8", from -127 to 127; "float8_e4m3fn"; "float8_e5m2"; or "q8_0", ggml's blocks of 32 elements in 34 bytes.
+    block, scale, scale_least
+        By default each row (of each group) has a scale, ``max(abs(y)) / M`` where M is 127, 448 or 57344; with block each ``block``
+        elements of a row. Computed scales are at least scale_least. ``scale`` gives one for the whole tensor instead.
+    residual, return_y
+        With a residual ``x + residual`` is normalised, and is the sum of the result. return_y: y is kept too.
+
+    >>> import torch
+    >>> found = rms_norm_quantised(torch.tensor([[1.0, -2.0, 3.0, 4.0]]), eps=0.0)
+    >>> found.q, found.scale
+    (tensor([[ 32, -64,  95, 127]], dtype=torch.int8), tensor([[0.0115]]))
+    """
+    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode |= _out_mode(x, out_dtype)
+    groups = groups_of(groups)
+    partial, elements = _statistic_of(x, partial, indices, groups)
+    options = (eps, weight_offset, partial, groups, mode, elements)
+    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)
+
+
+def layer_norm_quantised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    dtype: str = "int8",
+    block: int | None = None,
+    scale: torch.Tensor | float | None = None,
+    scale_least: float = 0.0,
+    residual: torch.Tensor | None = None,
+    return_y: bool = False,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    groups: int = 1,
+    eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: torch.dtype | None = None,
+) -> Quantised:
+    """:func:`layer_norm` with a quantised result; arguments as in :func:`rms_norm_quantised`."""
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode |= _out_mode(x, out_dtype)
+    options = (eps, weight_offset, 0, groups_of(groups), mode, None)
+    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)

@@ -23,6 +23,10 @@ void pn_set_mode(rms_spec *spec, int64_t mode) {
   spec->gain_rounding = mode & PN_MODE_GAIN_AS_WEIGHT ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
 }
 
+int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols) {
+  return q_dtype == RMS_Q8_0 ? cols / 32 * 34 : cols;
+}
+
 int32_t pn_result_dtype(int64_t mode, int32_t x) {
   return mode >= PN_MODE_OUT ? (int32_t)(mode / PN_MODE_OUT) : x;
 }
@@ -130,7 +134,6 @@ static rms_status place_parameters(pn_rows *rows, const pn_tensor *weight, const
                                    const void **weight_data, int32_t *weight_dtype, const void **bias_data,
                                    int32_t *bias_dtype, int64_t *stride) {
   *stride = common_weight_stride(rows, weight, bias, contiguous);
-  rows->apart |= *stride != 0;
   rms_status status = place_weight(rows, weight, *stride, false, (void **)weight_data, weight_dtype);
   return status == RMS_OK ? place_weight(rows, bias, *stride, false, (void **)bias_data, bias_dtype) : status;
 }
@@ -142,6 +145,18 @@ static bool per_head(const pn_tensor *weight, const pn_tensor *bias) {
 /* One weight per head and no head: there is nothing to write, and an inner of 0 would mean 1. */
 static bool no_heads(const rms_spec *spec, const pn_rows *rows) {
   return spec->weight_per_inner && rows->inner == 0;
+}
+
+/* q is dense in the order of the rows, and so are its scales where they are computed. */
+static rms_status place_quantised(pn_rows *rows, const pn_forward *call, rms_forward_args *args) {
+  rms_status status;
+  if (!call->q) return RMS_OK;
+  args->q.dtype = call->q_dtype;
+  if (!call->y) args->y.dtype = call->y_dtype;
+  if ((status = place_statistic(rows, call->q, true, &args->q.data)) != RMS_OK) return status;
+  if (call->spec.scale_block) return place_statistic(rows, call->scale, true, &args->scale);
+  if (call->scale) args->scale = call->scale->data;
+  return RMS_OK;
 }
 
 static rms_status prepare_forward(const pn_forward *call, const pn_memory *memory, bool contiguous, pn_rows *rows,
@@ -160,6 +175,7 @@ static rms_status prepare_forward(const pn_forward *call, const pn_memory *memor
   if ((status = place_parameters(rows, call->weight, call->bias, contiguous, &args->weight, &args->weight_dtype,
                                  &args->bias, &args->bias_dtype, &args->weight_stride)) != RMS_OK)
     return status;
+  if ((status = place_quantised(rows, call, args)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->rstd, true, &args->rstd)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->mean, true, &args->mean)) != RMS_OK) return status;
   return place_statistic(rows, call->stats, call->part == PN_STATS, (void **)stats);
@@ -190,7 +206,7 @@ static rms_status run_forward(const pn_forward *call, const pn_backend *backend,
   return call->torch_sums ? run_torch_sums(backend, spec, args) : backend->forward(backend->context, spec, args);
 }
 
-/* Whether a call that was refused may succeed with dense tensors: there are calls on rows or weights that lie apart
+/* Whether a call that was refused may succeed with contiguous rows: there are calls on rows whose elements lie apart
  * which the library, or that of a device, does not have. */
 static bool wants_contiguous(rms_status status, const pn_rows *rows) {
   return status == RMS_E_UNSUPPORTED && rows->apart;

@@ -39,6 +39,9 @@ enum {
 
 void pn_set_mode(rms_spec *spec, int64_t mode);
 
+/* Bytes of a row of so many elements as q. */
+int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols);
+
 /* The type of the result of a forward in this mode on x of that type. */
 int32_t pn_result_dtype(int64_t mode, int32_t x);
 
@@ -49,6 +52,10 @@ int32_t pn_data_dtype(int64_t mode, int32_t x, int32_t dy);
 typedef struct pn_forward {
   rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
   const pn_tensor *x, *residual, *gate, *weight, *bias, *y, *sum, *rstd, *mean, *stats;
+  const pn_tensor *q;     /* y quantised, as bytes: x's leading dimensions, then those of a row */
+  const pn_tensor *scale; /* its scales: x's leading dimensions, then the blocks of a row; or one float that is given */
+  int32_t q_dtype;        /* rms_dtype of q */
+  int32_t y_dtype;        /* what y is rounded to where it is absent */
   pn_part part;
   bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;

@@ -2,6 +2,7 @@
  *
  * rmsnorm._core: what the Python side of the package calls. The functions take positional arguments only. */
 #include "arguments.h"
+#include "module_quantised.h"
 #include "module_split.h"
 #include "rows.h"
 #include "threads.h"
@@ -12,26 +13,6 @@ static int check_statistics(const pn_array *rstd, const pn_array *x, const rms_s
   const int64_t groups = spec->groups > 1 ? spec->groups : 1;
   const int32_t dtype = x->tensor.dtype == RMS_F64 ? RMS_F64 : RMS_F32;
   return pn_check_numbers(&rstd[0], x, groups, dtype) || pn_check_numbers(&rstd[1], x, groups, dtype) ? -1 : 0;
-}
-
-static int check_result(const pn_array *y, const pn_array *x, int64_t mode) {
-  const int32_t wanted = pn_result_dtype(mode, x->tensor.dtype);
-  if (pn_check_shape(y, x) != 0) return -1;
-  if (!y->owner || y->tensor.dtype == wanted) return 0;
-  PyErr_Format(PyExc_TypeError, "%s has dtype %s; %s is wanted", y->name, pn_dtype_name(y->tensor.dtype),
-               pn_dtype_name(wanted));
-  return -1;
-}
-
-static int check_forward(const pn_arguments *a, const rms_spec *spec) {
-  const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *gate = &a->arrays[2], *weight = &a->arrays[3];
-  const pn_array *bias = &a->arrays[4], *y = &a->arrays[5], *sum = &a->arrays[6];
-  if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_rows(gate, x, PN_SAME)) return -1;
-  if (pn_check_weight(weight, x) || pn_check_weight(bias, x)) return -1;
-  if (pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
-  if (check_result(y, x, a->mode)) return -1;
-  if (pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual)) return -1;
-  return check_statistics(&a->arrays[7], x, spec);
 }
 
 static int check_backward(const pn_arguments *a, const rms_spec *spec) {
@@ -65,7 +46,7 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
   (void)self;
   if (pn_check_count(count, ARRAYS + PN_SPEC_ARGUMENTS) != 0) return NULL;
   if (pn_arguments_open(&a, parameters, ARRAYS, args) == 0 && pn_read_spec(&call.spec, &a, args + ARRAYS) == 0 &&
-      check_forward(&a, &call.spec) == 0) {
+      pn_check_forward(&a) == 0 && check_statistics(&a.arrays[7], &a.arrays[0], &call.spec) == 0) {
     const pn_tensor **places[] = {&call.x, &call.residual, &call.gate, &call.weight, &call.bias,
                                   &call.y, &call.sum,      &call.rstd, &call.mean};
     for (int i = 0; i < ARRAYS; i++)
@@ -200,6 +181,10 @@ static PyMethodDef methods[] = {
     {"backward", (PyCFunction)(void (*)(void))core_backward, METH_FASTCALL,
      "backward(dy, x, dresidual, gate, weight, bias, rstd, mean, dx, dresidual_out, dgate, dweight, dbias, eps, "
      "weight_offset, partial, groups, mode, indices, threads)"},
+    {"forward_quantised", (PyCFunction)(void (*)(void))pn_core_forward_quantised, METH_FASTCALL,
+     "forward_quantised(x, residual, gate, weight, bias, y, sum, q, scale, dtype, block, scale_least, eps, "
+     "weight_offset, "
+     "partial, groups, mode, indices, threads): q as bytes; dtype: its rms_dtype"},
     {"split_forward", (PyCFunction)(void (*)(void))pn_core_split_forward, METH_FASTCALL,
      "split_forward(x, stats, weight, bias, y, eps, weight_offset, partial, groups, mode, indices, threads): writes y "
      "from "

@@ -49,7 +49,7 @@ struct pn_rows {
   int cut;                /* -1: one level */
   bool heads_alone;       /* that level is the inner one */
   bool contiguous;        /* tensors whose elements of a row lie apart are staged; otherwise they may fit */
-  bool apart;             /* one that does fits, or weights lie apart */
+  bool apart;             /* one that does fits */
   int64_t outer, inner, cols;
   int staged_count;
   pn_staged staged[PN_MAX_STAGED];
