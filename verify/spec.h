@@ -59,7 +59,8 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .scale_block = s->scale_block,
                    .scale_least = s->scale_least,
 
-                   .gain_rounding = (int32_t)s->gain_rounding};
+                   .gain_rounding = (int32_t)s->gain_rounding,
+                   .reserved = 0};
   return spec;
 }
 

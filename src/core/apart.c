@@ -228,17 +228,16 @@ static void open_gradients(const tile *t, const rms_backward_job *job, rms_backw
 }
 
 /* The sums of a tile that ends within a block stay in the block. */
-static rms_column_sums sums_of_tile(const rms_column_sums *sums, bool ends_block, bool begun) {
+static rms_column_sums sums_of_tile(const rms_column_sums *sums, bool ends_block) {
   rms_column_sums s = *sums;
   if (!ends_block) s.dweight_total = s.dbias_total = NULL;
-  s.begun = begun;
   return s;
 }
 
-static void clear_blocks(const rms_backward_job *job, const rms_column_sums *sums) {
-  const size_t bytes = (size_t)(job->lay.groups * job->pitch * (job->lay.dtype == RMS_F64 ? 8 : 4));
-  if (sums->dweight_block) memset(sums->dweight_block, 0, bytes);
-  if (sums->dbias_block) memset(sums->dbias_block, 0, bytes);
+static void clear_totals(const rms_backward_job *job, const rms_column_sums *sums) {
+  const size_t bytes = (size_t)(job->lay.groups * job->pitch) * sizeof(double);
+  if (sums->dweight_total) memset(sums->dweight_total, 0, bytes);
+  if (sums->dbias_total) memset(sums->dbias_total, 0, bytes);
 }
 
 void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, const rms_column_sums *sums,
@@ -248,22 +247,20 @@ void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, co
   tensor tensors[GRADIENT_TENSORS];
   tile t = {&job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
   int64_t block = first + RMS_BLOCK_ROWS; /* where the block of rows that is summed ends */
-  bool begun = false;
+  clear_totals(job, sums);
   list_gradients(job, &sub, tensors);
   sub.lay.inner = 1;
   sub.lay.apart = 0;
+  sub.go_on = true;
   for (int64_t end; t.row < last; t.row = end) {
     end = tile_end(&t, block < last ? block : last);
     t.rows = end - t.row;
     const bool ends_block = end == block || end == last;
-    const rms_column_sums s = sums_of_tile(sums, ends_block, begun);
+    const rms_column_sums s = sums_of_tile(sums, ends_block);
     open_gradients(&t, job, &sub);
     kernel(&sub, &s, 0, t.rows * job->lay.groups);
     close_tile(&t);
-    if (!ends_block) continue;
-    begun = true;
-    block = end + RMS_BLOCK_ROWS;
-    if (end < last) clear_blocks(job, sums);
+    if (ends_block) block = end + RMS_BLOCK_ROWS;
   }
 }
 

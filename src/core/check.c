@@ -228,6 +228,7 @@ static rms_status check_quantised(const rms_spec *spec, const rms_forward_args *
   q->block = spec->scale_block;
   q->least = (float)spec->scale_least;
   q->stream = false;
+  q->ahead = 0;
   if (v.dtype == RMS_Q8_0) {
     if (args->scale) return RMS_E_ARGUMENT;
     if (spec->scale_block || lay->width % RMS_Q8_0_ELEMENTS) return RMS_E_SCALE;
@@ -436,7 +437,9 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->bias = args->bias;
   job->x_is_f32 = (rms_dtype)args->x.dtype != t.data;
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
+  job->row_step = 1;
   job->pitch = 0;
+  job->go_on = false;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
   job->lay.apart = rms_backward_apart_bytes(job);
   return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;

@@ -51,6 +51,7 @@ typedef struct {
   int64_t block; /* elements with one scale; 0: one for the tensor                     */
   float least;   /* of a computed scale                                                */
   bool stream;   /* use non-temporal stores                                            */
+  int64_t ahead; /* bytes from y in the room to what should be fetched early; 0: none  */
 } rms_quantised;
 
 typedef struct {
@@ -79,7 +80,9 @@ typedef struct {
   const rms_stat *stats_in;        /* given statistics, else NULL                   */
   const rms_grad_sum *sums_in;     /* backward: given sums; NULL: they are computed */
   rms_grad_sum *sums_out;          /* backward_stats: where they go                 */
+  int64_t row_step;                /* statistics from one row of the job to the next, in rows */
   int64_t pitch;                   /* of rms_column_sums                            */
+  bool go_on;                      /* the first block is added to the totals too, and the last is emptied */
   bool fetch_ahead, large_batches; /* as in the forward                             */
   bool stream_dx, stream_residual, stream_dgate;
 } rms_backward_job;

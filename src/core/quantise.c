@@ -17,6 +17,7 @@ typedef struct {
   const rms_forward_job *job;
   int64_t size; /* of an element of y */
   char *room;
+  rms_quantised q; /* the job's, with what should be fetched early */
 } quantise_run;
 
 /* ---- outputs ---- */
@@ -36,7 +37,7 @@ static int64_t block_of(const rms_quantised *q) {
 /* `step` elements at a time, past the caches. */
 static void put_parts(const quantise_run *r, char *to, float *scale, const char *y, int64_t n, const float *largest,
                       int64_t step) {
-  const rms_quantised *q = &r->job->q;
+  const rms_quantised *q = &r->q;
   const int64_t scales = !largest && q->block ? step / q->block : 0;
   char part[PART / RMS_Q8_0_ELEMENTS * RMS_Q8_0_BYTES];
   for (int64_t j = 0; j < n; j += step) {
@@ -50,7 +51,7 @@ static void put_parts(const quantise_run *r, char *to, float *scale, const char 
 /* n elements: whole blocks, or a part of one whose largest magnitude is given. */
 static void put_quantised(const quantise_run *r, char *to, float *scale, const char *y, int64_t n,
                           const float *largest) {
-  const rms_quantised *q = &r->job->q;
+  const rms_quantised *q = &r->q;
   const int64_t block = block_of(q);
   if (!q->stream) {
     r->kernels->quantise[r->job->y_type](q, to, scale, y, n, largest);
@@ -67,14 +68,14 @@ static void put_quantised(const quantise_run *r, char *to, float *scale, const c
 }
 
 static char *quantised_segment(const quantise_run *r, const rms_cursor *at) {
-  const rms_quantised *q = &r->job->q;
+  const rms_quantised *q = &r->q;
   return q->rows.data + at->outer * q->rows.outer + at->inner * q->rows.inner +
          at->group * rms_quantised_bytes(q->type, r->job->lay.width);
 }
 
 /* The scales from segment i on; NULL where none are computed, or where they stand among the elements. */
 static float *segment_scales(const quantise_run *r, int64_t i) {
-  const rms_quantised *q = &r->job->q;
+  const rms_quantised *q = &r->q;
   return q->scale && q->block ? q->scale + i * (r->job->lay.width / q->block) : NULL;
 }
 
@@ -83,8 +84,8 @@ static float *segment_scales(const quantise_run *r, int64_t i) {
 /* Whether the rows of q follow each other without a gap. */
 static bool is_dense(const quantise_run *r) {
   const rms_layout *lay = &r->job->lay;
-  const rms_rows *q = &r->job->q.rows;
-  const int64_t row = rms_quantised_bytes(r->job->q.type, lay->width * lay->groups);
+  const rms_rows *q = &r->q.rows;
+  const int64_t row = rms_quantised_bytes(r->q.type, lay->width * lay->groups);
   return (lay->inner == 1 || q->inner == row) && q->outer == lay->inner * row;
 }
 
@@ -101,10 +102,18 @@ static void put_segments(const quantise_run *r, int64_t i, int64_t count, bool d
   }
 }
 
-static void run_segments(const quantise_run *r, int64_t first, int64_t last) {
+/* Whether the rows of x follow each other without a gap, so that one distance leads to those of the next step. */
+static bool is_x_dense(const rms_forward_job *job) {
+  const rms_layout *lay = &job->lay;
+  const int64_t row = lay->width * lay->groups * rms_size_of(lay->dtype);
+  return (lay->inner == 1 || job->x.inner == row) && job->x.outer == lay->inner * row;
+}
+
+static void run_segments(quantise_run *r, int64_t first, int64_t last) {
   const rms_forward_job *job = r->job;
   const int64_t bytes = job->lay.width * r->size, step = bytes < STEP_BYTES ? STEP_BYTES / bytes : 1;
-  const bool dense = is_dense(r);
+  const int64_t size = rms_size_of(job->lay.dtype);
+  const bool dense = is_dense(r), fetch = job->fetch_ahead && size == r->size && is_x_dense(job);
   rms_forward_job inside = *job;
   inside.q.rows.data = NULL;
   inside.stream_y = false;
@@ -114,6 +123,11 @@ static void run_segments(const quantise_run *r, int64_t first, int64_t last) {
     const int64_t count = last - i < step ? last - i : step;
     inside.y.data = (char *)((uintptr_t)r->room - (uintptr_t)(i * bytes)); /* segment i comes first there */
     r->kernels->forward[job->lay.dtype](&inside, i, i + count);
+    r->q.ahead = 0;
+    if (fetch && i + count < last) {
+      const rms_cursor next = rms_cursor_at(&job->lay, i + count);
+      r->q.ahead = (int64_t)((uintptr_t)rms_segment(&job->x, &next, &job->lay, size) - (uintptr_t)r->room);
+    }
     put_segments(r, i, count, dense);
   }
 }
@@ -150,7 +164,7 @@ static void apply_columns(const wide_segment *w, int64_t from, int64_t n, bool l
 static void put_columns(const wide_segment *w, float *scale, int64_t from, int64_t n, const float *largest) {
   const quantise_run *r = w->run;
   apply_columns(w, from, n, true);
-  put_quantised(r, w->q + rms_quantised_bytes(r->job->q.type, from), scale, r->room, n, largest);
+  put_quantised(r, w->q + rms_quantised_bytes(r->q.type, from), scale, r->room, n, largest);
   if (w->y) put_y(r, w->y + from * r->size, r->room, n * r->size);
 }
 
@@ -168,7 +182,7 @@ static float largest_of_columns(const wide_segment *w, int64_t from, int64_t n, 
 
 static void put_wide(const wide_segment *w, float *scale) {
   const quantise_run *r = w->run;
-  const int64_t width = r->job->lay.width, block = block_of(&r->job->q), room = ROOM_BYTES / r->size;
+  const int64_t width = r->job->lay.width, block = block_of(&r->q), room = ROOM_BYTES / r->size;
   if (block <= room) {
     const int64_t step = block ? room / block * block : room;
     for (int64_t j = 0; j < width; j += step) {
@@ -226,7 +240,7 @@ static void run_wide(const quantise_run *r, int64_t first, int64_t last) {
 
 void rms_forward_quantised(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
   _Alignas(64) char room[ROOM_BYTES];
-  const quantise_run r = {kernels, job, rms_size_of(job->y_type), room};
+  quantise_run r = {kernels, job, rms_size_of(job->y_type), room, job->q};
   if (job->lay.width * r.size <= ROOM_BYTES)
     run_segments(&r, first, last);
   else

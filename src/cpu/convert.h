@@ -77,25 +77,25 @@ static inline int8_t rms_i8_from_f32(float f) {
 
 /* A format of 8-bit floats. */
 typedef struct {
-  int shift;       /* digits that a significand of f32 has more than one of this format */
-  uint32_t rebias; /* difference of the exponents' biases, in codes                     */
-  uint32_t normal; /* code of the smallest normal number                                */
-  uint32_t nan;    /* code of a NaN: above all others                                   */
-  float largest;   /* number                                                            */
-  float subnormal; /* f32 numbers from this one on have the distance of the format's subnormal ones */
+  int shift;       /* digits that a significand of f32 has more than one of this format     */
+  uint32_t normal; /* the smallest normal number, as f32                                    */
+  uint32_t nan;    /* code of a NaN                                                         */
+  float largest;   /* number                                                                */
 } rms_f8_format;
 
-static const rms_f8_format rms_e4m3 = {20, 120 << 3, 1 << 3, 0x7f, 448.0f, 0x1p14f};
-static const rms_f8_format rms_e5m2 = {21, 112 << 2, 1 << 2, 0x7e, 57344.0f, 0x1p7f};
+static const rms_f8_format rms_e4m3 = {20, 0x3c800000, 0x7f, 448.0f};
+static const rms_f8_format rms_e5m2 = {21, 0x38800000, 0x7e, 57344.0f};
 
+/* The sum with 2^shift times the power of two below the number has as its last digits the significand of the rounded
+ * number, in steps of the format; numbers below the normal ones have the steps of those. */
 static inline uint8_t rms_f8_from_f32(float f, const rms_f8_format *to) {
   uint32_t u = rms_bits_f32(f), sign = u >> 24 & 0x80u, rest = u & 0x7fffffffu;
   if (rest > 0x7f800000u) return (uint8_t)to->nan;
   if (rest > rms_bits_f32(to->largest)) rest = rms_bits_f32(to->largest);
-  uint32_t code = ((rest + (1u << (to->shift - 1)) - 1u + ((rest >> to->shift) & 1u)) >> to->shift) - to->rebias;
-  if ((int32_t)code < (int32_t)to->normal) /* one step of the sum is one of the format's */
-    code = rms_bits_f32(rms_f32_from_bits(rest) + to->subnormal) - rms_bits_f32(to->subnormal);
-  return (uint8_t)(sign | code);
+  uint32_t exponent = (rest > to->normal ? rest : to->normal) & 0x7f800000u,
+           up = exponent + ((uint32_t)to->shift << 23);
+  uint32_t steps = rms_bits_f32(rms_f32_from_bits(rest) + rms_f32_from_bits(up)) - up;
+  return (uint8_t)(sign | (steps + ((exponent - to->normal) >> to->shift)));
 }
 
 /* f64 to f32 rounded to odd: a later rounding to at most 22 bits is then a single rounding of the f64 value. */

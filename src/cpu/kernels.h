@@ -11,7 +11,6 @@
 typedef struct {
   void *dweight_block, *dbias_block;   /* NULL: not wanted                                    */
   double *dweight_total, *dbias_total; /* NULL: the sums stay in the block                    */
-  bool begun;                          /* the totals have sums of earlier calls already       */
 } rms_column_sums;
 
 /* All work on segments first..last-1. */

@@ -44,8 +44,8 @@ cudaError_t launch_apart(const rms_forward_job &job, int64_t outer, const Device
 }
 
 int64_t apart_shares(const rms_layout &lay, int64_t outer) {
-  const int64_t tiles = tiles_of(lay) * outer;
-  return tiles < APART_SHARES ? tiles : APART_SHARES;
+  const int64_t tiles = tiles_of(lay) * outer, most = APART_SHARES;
+  return tiles < most ? tiles : most;
 }
 
 int64_t apart_sums(const rms_layout &lay, int64_t outer, int planes) {

@@ -41,6 +41,8 @@ static bool make_blocks(const rms_forward_job &job, int64_t outer, QuantisedJob 
   o->blocks = (int)(lay.width / block);
   const bool within_warp = block % in_vector == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0;
   if (within_warp) o->lanes = (int)lanes;
+  while (1 << o->shift < o->lanes)
+    o->shift++;
   return within_warp || block == lay.width;
 }
 

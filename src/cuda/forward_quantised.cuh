@@ -23,6 +23,8 @@ template <class T, int NV> struct QuantisedRow {
 
   __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * (int)blockDim.x; }
   __device__ __forceinline__ bool has(int i) const { return vector(i) < job.p.vectors; }
+  __device__ __forceinline__ int block_of(int i) const { return vector(i) >> job.shift; }
+  __device__ __forceinline__ int within(int i) const { return vector(i) & (job.lanes - 1); }
   /* f(i, h) for each vector h of y, but for its last rounding. */
   template <class F> __device__ __forceinline__ void each_y(const Statistic<float> &st, bool own_type, F f) const {
     const ForwardJob &p = job.p;
@@ -108,7 +110,7 @@ template <class T, int NV> struct QuantisedRow {
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         const Scale scale = block_scale<CODE>(largest_of_block(i), job.least);
-        if (has(i) && vector(i) % job.lanes == 0) job.scale[row * job.blocks + vector(i) / job.lanes] = scale.written;
+        if (has(i) && within(i) == 0) job.scale[row * job.blocks + block_of(i)] = scale.written;
         write_codes(i, Quantiser<CODE, false>(scale.factor));
       }
     }
@@ -122,14 +124,11 @@ template <class T, int NV> struct QuantisedRow {
       if (!has(i)) continue;
       uint32_t codes[V / 4];
       code(i, Quantiser<Codes::I8, false>(scale.factor), codes);
-      const int block = vector(i) / job.lanes, within = vector(i) % job.lanes;
-      uint16_t *to = reinterpret_cast<uint16_t *>(bytes + block * 34);
-      if (within == 0) to[0] = q8_0_bits(scale.written);
+      uint16_t *to = reinterpret_cast<uint16_t *>(bytes + block_of(i) * 34), *at = to + 1 + within(i) * (V / 2);
+      if (within(i) == 0) to[0] = q8_0_bits(scale.written);
 #pragma unroll
-      for (int c = 0; c < V / 4; c++) {
-        to[1 + within * (V / 2) + 2 * c] = (uint16_t)codes[c];
-        to[1 + within * (V / 2) + 2 * c + 1] = (uint16_t)(codes[c] >> 16);
-      }
+      for (int c = 0; c < V / 4; c++)
+        at[2 * c] = (uint16_t)codes[c], at[2 * c + 1] = (uint16_t)(codes[c] >> 16);
     }
     __syncthreads();
     copy_out(Team((int)blockDim.x, nullptr), cells, row_at<true>(job.q, place), job.p.width / 32 * 34);

@@ -83,9 +83,25 @@ __device__ __forceinline__ uint32_t i8_code(float a) {
   return __float_as_uint((a == a ? inside : 0.0f) + 0x1.8p23f); /* the low byte */
 }
 
+/* An 8-bit float, as src/cpu/convert.h has it, for code without an instruction for it; NaN is 0x7f. */
+template <Codes CODE> __device__ __forceinline__ uint32_t f8_code(float a) {
+  constexpr int shift = CODE == Codes::E4M3 ? 20 : 21;
+  constexpr uint32_t rebias = CODE == Codes::E4M3 ? 120 << 3 : 112 << 2;
+  constexpr float subnormal = CODE == Codes::E4M3 ? 0x1p14f : 0x1p7f; /* whose last digit is the smallest number */
+  const float size = fminf(fabsf(a), largest_of_code<CODE>);
+  const uint32_t bits = __float_as_uint(size), even = (1u << (shift - 1)) - 1 + (bits >> shift & 1);
+  uint32_t code = ((bits + even) >> shift) - rebias;
+  if ((int)code < (CODE == Codes::E4M3 ? 8 : 4)) code = __float_as_uint(size + subnormal) - __float_as_uint(subnormal);
+  return a == a ? (__float_as_uint(a) >> 24 & 0x80) | code : 0x7fu;
+}
+
 /* Two codes, the first in the low byte; NaN is 0x7f, whatever its sign. */
 template <Codes CODE> __device__ __forceinline__ uint32_t f8_codes(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, CODE == Codes::E4M3 ? __NV_E4M3 : __NV_E5M2);
+#else
+  return f8_code<CODE>(a) | f8_code<CODE>(b) << 8;
+#endif
 }
 
 /* Four codes, the first in the low byte. */

@@ -20,6 +20,7 @@ struct QuantisedJob {
   float *scale;
   int blocks;  /* of a row, each with its scale; 0: one for the tensor, which is given            */
   int lanes;   /* threads next to each other that have a block; 0: all of the row have one        */
+  int shift;   /* lanes = 2^shift                                                                 */
   float least; /* of a computed scale                                                             */
 };
 

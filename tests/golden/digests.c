@@ -22,6 +22,7 @@ typedef struct row {
   rms_gate_place gate;
   int own_y; /* y and dy have another type than x (not f64)                        */
   int adaln; /* weights at a stride, for each inner index; weight + offset rounded */
+  int heads; /* this many inner indices, each with its weight                      */
 } row;
 
 static const row rows[] = {
@@ -49,6 +50,7 @@ static const row rows[] = {
      .own_y = 1},
     {"layer-adaln", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS, T_NORMAL, .adaln = 1},
     {"rms-adaln", RMS_KIND_RMS, T_EVERYTHING, T_WIDE, .adaln = 1},
+    {"layer-heads", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, .heads = 37},
     {"layer-no-y", RMS_KIND_LAYER, T_RESIDUAL | T_RESIDUAL_OUT | T_SAVE_STATS | T_NO_Y, T_WIDE},
 };
 
@@ -89,6 +91,10 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
       spec->gain_rounding = RMS_GAIN_AS_WEIGHT;
       call.inner = 3;
       call.weight_gap = (int64_t)c * 5;
+    }
+    if (r->heads) {
+      spec->weight_per_inner = 1;
+      call.inner = r->heads;
     }
     t_call_repair(&call);
     t_result result = t_run(&call, &t_dense, NULL);

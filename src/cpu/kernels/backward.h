@@ -5,6 +5,13 @@
 
 enum { K(STRETCH) = 4096 / sizeof(REAL) }; /* columns of a row that are streamed before those of the next */
 
+/* Where the statistics and sums of segment i stand. */
+INLINE int64_t K(number_of)(const rms_backward_job *job, int64_t i) {
+  const int64_t groups = job->lay.groups;
+  return job->row_step == 1 ? i : i / groups * job->row_step * groups + i % groups;
+}
+
+/* i: its number. */
 INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
   const rms_layout *lay = &job->lay;
   if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
@@ -230,14 +237,15 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
     m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
     m.s.dy = rms_segment(&job->dy, &row, lay, K(size_of)(job->dy_type));
     m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
-    K(measure_gradient)(job, &m, i + b, true, false, zero_r);
+    const int64_t number = K(number_of)(job, i + b);
+    K(measure_gradient)(job, &m, number, true, false, zero_r);
     if (__builtin_expect(m.in_range, 1)) {
       K(add_gradient_row)(&rows, &m.s, m.st, m.co);
     } else {
       K(end_rows)(&rows, layer);
       K(gradient) scaled = m.s;
       if (m.s.mixed) scaled.gain = NULL; /* there, a gain says that the job is common */
-      K(backward_scaled)(job, &scaled, i + b);
+      K(backward_scaled)(job, &scaled, number);
       m.s.x.up1 = m.s.x.up2 = 1;
     }
   }
@@ -257,10 +265,11 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
     m.s.ahead_x = rms_segment(&job->x, at, lay, K(size_of)(m.s.x.x_type)) - m.s.x.x;
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(m.s.dy_type)) - m.s.dy;
   }
-  K(measure_gradient)(job, &m, i, false, gate, zero_r);
+  const int64_t number = K(number_of)(job, i);
+  K(measure_gradient)(job, &m, number, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {
     m.s.gain = NULL; /* there, a gain says that the job is common */
-    K(backward_scaled)(job, &m.s, i);
+    K(backward_scaled)(job, &m.s, number);
   } else if (gate && m.s.gate) {
     K(write_gate_after)(&m.s, m.st, m.co);
   } else if (gate) {
@@ -291,7 +300,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
       K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
-      K(flush)(job, sums, i + n - in_block == first && !sums->begun, i + n == last);
+      K(flush)(job, sums, !job->go_on && i + n - in_block == first, !job->go_on && i + n == last);
       in_block = 0;
     }
   }

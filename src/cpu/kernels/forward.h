@@ -62,7 +62,7 @@ static bool K(forward_is_common)(const rms_forward_job *job) {
 
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
-  return job->y_type == T && job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data &&
+  return !gains->mixed && job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data &&
          !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
@@ -71,7 +71,10 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
   bool common = K(forward_is_common)(job);
-  if (common) K(prepare_gains)(lay, job->bias, last - first, &gains, room);
+  if (common) {
+    K(prepare_gains)(lay, job->bias, last - first, &gains, room);
+    gains.mixed = K(is_mixed)(job, &gains);
+  }
   if (common && !(gains.mixed && job->gate.data)) {
     int64_t batch = K(batch_of)(job);
     int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);

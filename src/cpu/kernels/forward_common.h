@@ -26,6 +26,7 @@ typedef struct {
   bool after, gated; /* a gate after the norm, or before it */
   bool mixed;        /* see above; y is then of this type, and may hold any NaN */
   rms_dtype y;
+  bool clean; /* y is in T, and so are the gains */
 } K(common_form);
 
 INLINE VEC K(common_gain)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
@@ -50,11 +51,12 @@ INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K
 INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
   if (!form.before) return K(apply_gain)(s, h, j, n, form);
   h = V(round_clean)(h, T);
-  if (form.gains == K(GAIN) || s->weighted) {
+  if (form.gains != K(ANY) || s->weighted) {
     h = V(mul)(h, K(common_gain)(s, j, n, form));
-    if (s->product) h = V(round)(h, T);
+    if (s->product) h = V(round_clean)(h, T); /* the weight is in T */
   }
-  return form.gains == K(ANY) && s->biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
+  bool biased = form.gains == K(GAIN_BIAS) || (form.gains == K(ANY) && s->biased);
+  return biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
@@ -67,7 +69,11 @@ INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean,
   if (form.layer) v = V(sub)(v, mean);
   v = V(mul)(v, r);
   if (form.mixed) {
-    K(put_type)(s->y, j, n, K(apply_mixed)(s, v, j, n, form), form.y, form.stream);
+    v = K(apply_mixed)(s, v, j, n, form);
+    if (form.clean)
+      K(put_clean)(s->y, j, n, v, form.stream);
+    else
+      K(put_type)(s->y, j, n, v, form.y, form.stream);
     return;
   }
   if (form.before) v = V(round_clean)(v, T);
@@ -198,8 +204,24 @@ NOINLINE void K(mixed_before_f32)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, form);
 }
 
+/* LayerNorm with a scale and a shift of each sample or row, all in T: adaLN. */
+NOINLINE void K(mixed_scale_shift)(const K(common_segment) * s, REAL r, REAL mean) {
+  K(common_form) form = {K(GAIN_BIAS), .layer = true, .stream = s->stream_y, .raw = s->raw, .mixed = true};
+  form.y = T;
+  form.clean = true;
+  if (s->before) {
+    form.before = true;
+    K(common_loop)(s, r, mean, form);
+  } else {
+    K(common_loop)(s, r, mean, form);
+  }
+}
+
 static void K(write_mixed_types)(const K(common_segment) * s, K(statistic) st, bool layer) {
-  if (T == RMS_F64 || s->y_type == T)
+  const bool same = T == RMS_F64 || s->y_type == T;
+  if (same && layer && s->weighted && s->biased && !s->gain_form.wide && !s->src.residual)
+    K(mixed_scale_shift)(s, st.r, st.mean);
+  else if (same)
     K(mixed_same)(s, st.r, st.mean, layer);
   else if (T != RMS_F32 && s->y_type == RMS_F32 && s->before && s->weighted && !s->biased && !layer && !s->src.residual)
     K(mixed_before_f32)(s, st.r);
@@ -255,28 +277,43 @@ INLINE bool K(is_mixed)(const rms_forward_job *job, const K(gains) * gains) {
   return gains->mixed || job->y_type != T || (job->bias && job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT);
 }
 
+/* What is different there. */
+NOINLINE void K(open_mixed)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains, int64_t gain_at,
+                            K(common_segment) * s) {
+  const int64_t size = gains->form.wide ? 4 : T_SIZE;
+  s->mixed = true;
+  s->before = job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->gain_form = gains->form;
+  s->raw = K(are_raw)(gains);
+  s->raw_gain = gains->raw_gain ? gains->raw_gain + gain_at * size : NULL;
+  s->raw_bias = gains->raw_bias ? gains->raw_bias + gain_at * size : NULL;
+  s->weighted = s->gain || s->raw_gain;
+  s->biased = s->bias || s->raw_bias;
+  s->y = rms_segment(&job->y, at, &job->lay, K(size_of)(job->y_type));
+  s->y_type = job->y_type;
+}
+
 INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
   int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
   K(common_segment) s = {.src = K(open_source)(job, at), .gain = gains->gain, .bias = gains->bias, .width = lay->width};
-  s.mixed = K(is_mixed)(job, gains);
-  s.before = s.mixed ? lay->rounding == RMS_ROUND_BEFORE_WEIGHT : K(rounds_before)(lay);
+  s.before = K(rounds_before)(lay);
   s.product = !lay->weight_is_f32;
   if (lay->gate_place == RMS_GATE_AFTER) s.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (s.gain) s.gain += gain_at;
   if (s.bias) s.bias += gain_at;
-  s.raw = K(are_raw)(gains);
-  s.gain_form = gains->form;
-  if (gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * (gains->form.wide ? 4 : T_SIZE);
-  if (gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * (gains->form.wide ? 4 : T_SIZE);
+  s.raw = T != REAL_TYPE && K(are_raw)(gains);
+  s.gain_form.offset = gains->form.offset;
+  if (s.raw && gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * T_SIZE;
+  if (s.raw && gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * T_SIZE;
   s.weighted = s.gain || s.raw_gain;
   s.biased = s.bias || s.raw_bias;
-  s.y = rms_segment(&job->y, at, lay, s.mixed ? K(size_of)(job->y_type) : T_SIZE);
-  s.y_type = job->y_type;
+  s.y = rms_segment(&job->y, at, lay, T_SIZE);
   s.stream_y = job->stream_y;
   if (job->residual_out.data) {
     s.residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
     s.stream_residual = job->stream_residual;
   }
+  if (__builtin_expect(gains->mixed, 0)) K(open_mixed)(job, at, gains, gain_at, &s);
   return s;
 }

@@ -31,7 +31,7 @@ NOINLINE VEC K(round_wide_gain)(VEC g) {
 INLINE VEC K(gain)(const char *weight, int64_t j, int n, K(gain_form) form) {
   VEC g = V(add)(K(load)(weight, j, n, form.wide), V(set)(form.offset));
   if (!form.rounds) return g;
-  return T == RMS_F64 ? K(round_wide_gain)(g) : V(round)(g, T);
+  return T == RMS_F64 ? K(round_wide_gain)(g) : V(round_clean)(g, T); /* the weight is in T */
 }
 
 /* The same of weights in T, of which nothing is rounded. */
@@ -49,7 +49,7 @@ typedef struct {
   const char *raw_gain, *raw_bias; /* as the caller has them                             */
   int64_t inner, group;            /* elements from one inner index or group to the next */
   K(gain_form) form;               /* of raw gains                                       */
-  bool mixed; /* raw gains that are not plain numbers of T: only the loops for mixed types take them */
+  bool mixed; /* only the loops for mixed types take the job: its raw gains are not plain numbers of T, or the like */
 } K(gains);
 
 INLINE bool K(are_raw)(const K(gains) * gains) {

@@ -172,7 +172,9 @@ NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
 }
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .as.residual = true});
+  K(source) in_t = *s;
+  in_t.x_type = T;
+  return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as.residual = true});
 }
 
 /* Which activation it is stands in a copy as a constant, so that no loop asks. */
@@ -180,10 +182,12 @@ NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
   if (s->sigmoid) {
     K(source) sigmoid = *s;
     sigmoid.sigmoid = true;
+    sigmoid.x_type = T;
     return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
   }
   K(source) silu = *s;
   silu.sigmoid = false;
+  silu.x_type = T;
   return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include "../convert.h"
 #include "../exact.h"
 #include "../kernels.h"
 #include "cursor.h"

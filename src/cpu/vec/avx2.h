@@ -355,40 +355,51 @@ static inline float vf_most(vf a) {
 }
 
 /* rms_i8_from_f32 for each lane. */
-static inline __m256i vf_i8_code(__m256 a) {
+static inline VEC_INLINE __m256i vf_i8_code(__m256 a, int within) {
+  if (within) return _mm256_cvtps_epi32(a);
   __m256 number = _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q));
   return _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(number, _mm256_set1_ps(127)), _mm256_set1_ps(-127)));
 }
 
-/* rms_f8_from_f32 for each lane. The smaller of a NaN and the largest number is the NaN, whose code is above all others
- * until it is cut. */
-static inline __m256i vf_f8_code(__m256 a, const rms_f8_format *to) {
-  const __m256i nan = _mm256_set1_epi32((int)to->nan), subnormal = _mm256_castps_si256(_mm256_set1_ps(to->subnormal));
-  __m256 w = _mm256_min_ps(_mm256_set1_ps(to->largest), _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a));
-  __m256i u = _mm256_castps_si256(w), odd = _mm256_and_si256(_mm256_srli_epi32(u, to->shift), _mm256_set1_epi32(1));
-  __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32((1 << (to->shift - 1)) - 1)), odd);
-  __m256i code = _mm256_sub_epi32(_mm256_srli_epi32(up, to->shift), _mm256_set1_epi32((int)to->rebias));
-  __m256i steps = _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(w, _mm256_set1_ps(to->subnormal))), subnormal);
-  __m256i is_normal = _mm256_cmpgt_epi32(code, _mm256_set1_epi32((int)to->normal - 1));
-  code = _mm256_min_epi32(_mm256_blendv_epi8(steps, code, is_normal), nan);
-  __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 24), _mm256_set1_epi32(0x80));
-  return _mm256_or_si256(code, _mm256_and_si256(sign, _mm256_cmpgt_epi32(nan, code)));
+/* Two halves of the elements as 16-bit numbers in order, or what packing them in order needs. */
+static inline VEC_INLINE __m256i vf_join16(__m256i lo, __m256i hi, int eo) {
+  return eo ? _mm256_blend_epi16(lo, _mm256_slli_epi32(hi, 16), 0xaa) : _mm256_packs_epi32(lo, hi);
 }
 
-static inline __m256i vf_code8(__m256 a, rms_dtype type) {
-  return type == RMS_I8 ? vf_i8_code(a) : vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2);
+/* The exponents of magnitudes, at least that of the smallest normal number. */
+static inline VEC_INLINE __m256i vf_f8_exponent(__m256 w, const rms_f8_format *to) {
+  __m256i at_least = _mm256_max_epu32(_mm256_castps_si256(w), _mm256_set1_epi32((int)to->normal));
+  return _mm256_and_si256(at_least, _mm256_set1_epi32(0x7f800000));
 }
 
-static inline void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
-  __m256i a0 = vf_code8(a.lo, type), a1 = vf_code8(a.hi, type), b0 = vf_code8(b.lo, type), b1 = vf_code8(b.hi, type);
-  if (eo) {
-    a0 = _mm256_blend_epi16(a0, _mm256_slli_epi32(a1, 16), 0xaa);
-    b0 = _mm256_blend_epi16(b0, _mm256_slli_epi32(b1, 16), 0xaa);
-  } else {
-    a0 = _mm256_packs_epi32(a0, a1);
-    b0 = _mm256_packs_epi32(b0, b1);
-  }
-  __m256i all = type == RMS_I8 ? _mm256_packs_epi16(a0, b0) : _mm256_packus_epi16(a0, b0);
+/* What rms_f8_from_f32 makes of each lane, but for the sign, if it is a number. */
+static inline VEC_INLINE __m256i vf_f8_magnitude(__m256 w, const rms_f8_format *to) {
+  __m256i exponent = vf_f8_exponent(w, to), up = _mm256_add_epi32(exponent, _mm256_set1_epi32(to->shift << 23));
+  __m256i sum = _mm256_castps_si256(_mm256_add_ps(w, _mm256_castsi256_ps(up)));
+  /* steps are the last digits of the sum: together with the exponent less `up` they are the code */
+  __m256i high = _mm256_srli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32((int)to->normal)), to->shift);
+  return _mm256_add_epi32(_mm256_sub_epi32(sum, up), high);
+}
+
+static inline VEC_INLINE __m256i vf_f8_code(__m256 a, const rms_f8_format *to, int within) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256 w = _mm256_andnot_ps(sign, a);
+  if (!within) w = _mm256_min_ps(w, _mm256_set1_ps(to->largest)); /* of a NaN: the largest number */
+  __m256i signs = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 24), _mm256_set1_epi32(0x80));
+  __m256i code = _mm256_or_si256(vf_f8_magnitude(w, to), signs);
+  if (within) return code;
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(code, _mm256_set1_epi32((int)to->nan), nan);
+}
+
+static inline VEC_INLINE __m256i vf_code8(__m256 a, rms_dtype type, int within) {
+  return type == RMS_I8 ? vf_i8_code(a, within) : vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, within);
+}
+
+static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+  __m256i first = vf_join16(vf_code8(a.lo, type, within), vf_code8(a.hi, type, within), eo);
+  __m256i last = vf_join16(vf_code8(b.lo, type, within), vf_code8(b.hi, type, within), eo);
+  __m256i all = type == RMS_I8 ? _mm256_packs_epi16(first, last) : _mm256_packus_epi16(first, last);
   __m256i in_order = eo ? _mm256_permute4x64_epi64(all, 0xd8)
                         : _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256((__m256i *)p, in_order);

@@ -163,35 +163,37 @@ static inline float vf_most(vf a) {
 }
 
 /* rms_i8_from_f32 for each lane. */
-static inline __m512i vf_i8_code(vf a) {
+static inline VEC_INLINE __m512i vf_i8_code(vf a, int within) {
+  if (within) return _mm512_cvtps_epi32(a);
   vf cut = _mm512_max_ps(_mm512_min_ps(a, _mm512_set1_ps(127)), _mm512_set1_ps(-127));
   return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), cut);
 }
 
 /* rms_f8_from_f32 for each lane. */
-static inline __m512i vf_f8_code(vf a, const rms_f8_format *to) {
-  const __m512i subnormal = _mm512_castps_si512(_mm512_set1_ps(to->subnormal)), one = _mm512_set1_epi32(1);
-  vf w = _mm512_min_ps(_mm512_abs_ps(a), _mm512_set1_ps(to->largest));
-  __m512i u = _mm512_castps_si512(w), odd = _mm512_and_si512(_mm512_srli_epi32(u, (unsigned)to->shift), one);
-  __m512i up = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32((1 << (to->shift - 1)) - 1)), odd);
-  __m512i code = _mm512_sub_epi32(_mm512_srli_epi32(up, (unsigned)to->shift), _mm512_set1_epi32((int)to->rebias));
-  __mmask16 is_subnormal = _mm512_cmplt_epi32_mask(code, _mm512_set1_epi32((int)to->normal));
-  __m512i sum = _mm512_castps_si512(_mm512_add_ps(w, _mm512_set1_ps(to->subnormal)));
-  code = _mm512_mask_sub_epi32(code, is_subnormal, sum, subnormal);
+static inline VEC_INLINE __m512i vf_f8_code(vf a, const rms_f8_format *to, int within) {
+  const __m512i normal = _mm512_set1_epi32((int)to->normal);
+  vf w = _mm512_abs_ps(a);
+  if (!within) w = _mm512_min_ps(w, _mm512_set1_ps(to->largest)); /* of a NaN: the largest number */
+  __m512i exponent = _mm512_and_si512(_mm512_max_epu32(_mm512_castps_si512(w), normal), _mm512_set1_epi32(0x7f800000));
+  __m512i up = _mm512_add_epi32(exponent, _mm512_set1_epi32(to->shift << 23));
+  __m512i sum = _mm512_castps_si512(_mm512_add_ps(w, _mm512_castsi512_ps(up)));
+  __m512i high = _mm512_srli_epi32(_mm512_sub_epi32(exponent, normal), (unsigned)to->shift);
+  __m512i code = _mm512_add_epi32(_mm512_sub_epi32(sum, up), high);
   __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(a), 24);
   code = _mm512_ternarylogic_epi32(code, sign, _mm512_set1_epi32(0x80), 0xf8); /* code | (sign & 0x80) */
+  if (within) return code;
   return _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), _mm512_set1_epi32((int)to->nan));
 }
 
-static inline __m128i vf_code8(vf a, rms_dtype type) {
-  if (type == RMS_I8) return _mm512_cvtepi32_epi8(vf_i8_code(a));
-  return _mm512_cvtepi32_epi8(vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2));
+static inline VEC_INLINE __m128i vf_code8(vf a, rms_dtype type, int within) {
+  if (type == RMS_I8) return _mm512_cvtepi32_epi8(vf_i8_code(a, within));
+  return _mm512_cvtepi32_epi8(vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, within));
 }
 
-static inline void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
   (void)eo;
-  _mm_storeu_si128((__m128i *)p, vf_code8(a, type));
-  _mm_storeu_si128((__m128i *)p + 1, vf_code8(b, type));
+  _mm_storeu_si128((__m128i *)p, vf_code8(a, type, within));
+  _mm_storeu_si128((__m128i *)p + 1, vf_code8(b, type, within));
 }
 
 static inline __m256 vf_half_sum(vf a) {

@@ -211,39 +211,39 @@ static inline float vf_most(vf a) {
   return rms_f32_from_bits(vmaxvq_u32(vmaxq_u32(low, high)));
 }
 
-static inline uint16x4_t vf_i8_code_q(float32x4_t a) {
+static inline VEC_INLINE uint16x4_t vf_i8_code_q(float32x4_t a) {
   const float32x4_t most = vdupq_n_f32(127), least = vdupq_n_f32(-127);
   a = vf_if_less_q(most, a, most, vf_if_less_q(a, least, least, a));
   return vmovn_u32(vreinterpretq_u32_s32(vcvtnq_s32_f32(a))); /* of a NaN: 0 */
 }
 
 /* rms_f8_from_f32 for each lane. */
-static inline uint16x4_t vf_f8_code_q(float32x4_t a, const rms_f8_format *to) {
-  const float32x4_t most = vdupq_n_f32(to->largest), step = vdupq_n_f32(to->subnormal);
+static inline VEC_INLINE uint16x4_t vf_f8_code_q(float32x4_t a, const rms_f8_format *to) {
+  const float32x4_t most = vdupq_n_f32(to->largest);
+  const uint32x4_t normal = vdupq_n_u32(to->normal);
   float32x4_t w = vabsq_f32(a);
   w = vf_if_less_q(most, w, most, w);
-  uint32x4_t u = vreinterpretq_u32_f32(w), odd = vandq_u32(vshlq_u32(u, vdupq_n_s32(-to->shift)), vdupq_n_u32(1));
-  uint32x4_t up = vaddq_u32(vaddq_u32(u, vdupq_n_u32((1u << (to->shift - 1)) - 1u)), odd);
-  int32x4_t code = vreinterpretq_s32_u32(vsubq_u32(vshlq_u32(up, vdupq_n_s32(-to->shift)), vdupq_n_u32(to->rebias)));
-  uint32x4_t steps = vsubq_u32(vreinterpretq_u32_f32(vaddq_f32(w, step)), vreinterpretq_u32_f32(step));
-  code = vbslq_s32(vcltq_s32(code, vdupq_n_s32((int32_t)to->normal)), vreinterpretq_s32_u32(steps), code);
+  uint32x4_t exponent = vandq_u32(vmaxq_u32(vreinterpretq_u32_f32(w), normal), vdupq_n_u32(0x7f800000));
+  uint32x4_t up = vaddq_u32(exponent, vdupq_n_u32((uint32_t)to->shift << 23));
+  uint32x4_t steps = vsubq_u32(vreinterpretq_u32_f32(vaddq_f32(w, vreinterpretq_f32_u32(up))), up);
+  uint32x4_t code = vaddq_u32(steps, vshlq_u32(vsubq_u32(exponent, normal), vdupq_n_s32(-to->shift)));
   uint32x4_t sign = vandq_u32(vshrq_n_u32(vreinterpretq_u32_f32(a), 24), vdupq_n_u32(0x80)), number = vceqq_f32(a, a);
-  uint32x4_t signed_code = vorrq_u32(vreinterpretq_u32_s32(code), sign);
-  return vmovn_u32(vbslq_u32(number, signed_code, vdupq_n_u32(to->nan)));
+  return vmovn_u32(vbslq_u32(number, vorrq_u32(code, sign), vdupq_n_u32(to->nan)));
 }
 
-static inline uint16x4_t vf_code8_q(float32x4_t a, rms_dtype type) {
+static inline VEC_INLINE uint16x4_t vf_code8_q(float32x4_t a, rms_dtype type) {
   return type == RMS_I8 ? vf_i8_code_q(a) : vf_f8_code_q(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2);
 }
 
-static inline uint8x16_t vf_code8(vf a, rms_dtype type) {
+static inline VEC_INLINE uint8x16_t vf_code8(vf a, rms_dtype type) {
   uint16x8_t low = vcombine_u16(vf_code8_q(a.q0, type), vf_code8_q(a.q1, type));
   uint16x8_t high = vcombine_u16(vf_code8_q(a.q2, type), vf_code8_q(a.q3, type));
   return vcombine_u8(vmovn_u16(low), vmovn_u16(high));
 }
 
-static inline void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
   (void)eo;
+  (void)within;
   vst1q_u8((uint8_t *)p, vf_code8(a, type));
   vst1q_u8((uint8_t *)p + 16, vf_code8(b, type));
 }
@@ -402,6 +402,21 @@ static inline double vd_sum(vd s) {
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);
+}
+
+static inline unsigned vec_most16(const char *p, int64_t n) {
+  const uint16x8_t magnitude = vdupq_n_u16(0x7fff);
+  uint16x8_t most = vdupq_n_u16(0);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    most = vmaxq_u16(most, vandq_u16(vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)p + 2 * i)), magnitude));
+  unsigned last = vmaxvq_u16(most);
+  for (; i < n; i++) {
+    uint16_t half;
+    memcpy(&half, p + 2 * i, 2);
+    if ((half & 0x7fffu) > last) last = half & 0x7fffu;
+  }
+  return last;
 }
 
 static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {

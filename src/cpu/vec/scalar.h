@@ -224,10 +224,11 @@ static VEC_CALL float vf_most(vf a) {
   return rms_f32_from_bits(most);
 }
 
-static VEC_CALL void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo) {
+static VEC_CALL void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
   const rms_f8_format *format = type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2;
   unsigned char *to = p;
   (void)eo;
+  (void)within;
   for (int i = 0; i < 32; i++) {
     float f = i < 16 ? a.v[i] : b.v[i - 16];
     to[i] = type == RMS_I8 ? (unsigned char)rms_i8_from_f32(f) : rms_f8_from_f32(f, format);
@@ -382,6 +383,16 @@ static VEC_CALL double vd_sum(vd s) {
 
 static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;
+}
+
+static inline unsigned vec_most16(const char *p, int64_t n) {
+  unsigned most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t half;
+    memcpy(&half, p + 2 * i, 2);
+    if ((half & 0x7fffu) > most) most = half & 0x7fffu;
+  }
+  return most;
 }
 
 static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {

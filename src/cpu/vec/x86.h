@@ -45,6 +45,28 @@ static inline float vec_most8(__m256i a) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1))));
 }
 
+/* The largest of n magnitudes of 16 bits. */
+static inline unsigned vec_most16(const char *p, int64_t n) {
+  const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+  __m256i a = _mm256_setzero_si256(), b = a;
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i *at = (const __m256i *)(const void *)(p + 2 * i);
+    a = _mm256_max_epu16(a, _mm256_and_si256(_mm256_loadu_si256(at), magnitude));
+    b = _mm256_max_epu16(b, _mm256_and_si256(_mm256_loadu_si256(at + 1), magnitude));
+  }
+  a = _mm256_max_epu16(a, b);
+  __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  /* the instruction finds the least of eight, so of what is missing to 0xffff */
+  unsigned most = 0xffffu & ~(unsigned)_mm_cvtsi128_si32(_mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1))));
+  for (; i < n; i++) {
+    uint16_t half;
+    memcpy(&half, p + 2 * i, 2);
+    if ((half & 0x7fffu) > most) most = half & 0x7fffu;
+  }
+  return most;
+}
+
 /* Whole lines by non-temporal stores, what stands before and behind them by plain ones. */
 static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
   int64_t j = -(int64_t)(uintptr_t)to & 63;
