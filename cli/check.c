@@ -300,7 +300,7 @@ static int run_check(check *c, int argc, char **argv) {
           "           gate=after|before act=silu|sigmoid\n"
           "           q=i8|e4m3|e5m2|q8_0 qblock=row|tensor|N qleast=V\n"
           "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats+q|dx+ds+dw+db+dz grad=same|f32\n"
-          "           pad=N inplace split seed=N isa=NAME threads=N\n"
+          "           channels=first pad=N inplace split seed=N isa=NAME threads=N\n"
           "           data=NAME dydata=NAME: the inputs and dy, each of\n"
           "           normal lognormal cauchy hugemean small tiny huge max least steps exact zerorows nanrows mixed\n"
           "Errors are told in ulp of the output's type at the size of the terms summed, and as a share of the bound.\n"

@@ -183,18 +183,25 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
 
 /* ---- 3. Where the data is ---- */
 
-/* outer x inner rows; row (i, h) starts at element i*outer_stride + h*inner_stride and its elements are contiguous.
- * A stride of 0 means dense: inner_stride = cols, outer_stride = inner * inner_stride. Any byte alignment works.
+/* outer x inner rows; row (i, h) starts at element i*outer_stride + h*inner_stride and its elements are contiguous, or
+ * col_stride elements apart. A stride of 0 means dense: inner_stride = cols, outer_stride = inner * inner_stride. Any byte
+ * alignment works.
  * A view with data = NULL is absent, whatever its other fields say.
  * Dense rows of bf16 need no more than {x, RMS_BF16}.
  * Example: the keys of a fused qkv tensor [tokens][heads + 2*kv_heads][head_dim]:
- *   outer = tokens, inner = kv_heads, data = qkv + heads*head_dim, outer_stride = (heads + 2*kv_heads)*head_dim. */
+ *   outer = tokens, inner = kv_heads, data = qkv + heads*head_dim, outer_stride = (heads + 2*kv_heads)*head_dim.
+ *
+ * Channels first: images [n][channels][height][width] whose channels are normalised are outer = n, inner = height*width,
+ * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
+ * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
+ * rows lie next to each other (inner_stride = 1). A call with such tensors has neither weight_per_inner nor q, and the rows of all of
+ * them together take at most 50 KB: anything else is RMS_E_UNSUPPORTED. */
 typedef struct rms_view {
   void *data;
   int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */
   int32_t reserved; /* 0; anything else is RMS_E_VERSION                                                                  */
   int64_t outer_stride, inner_stride;
-  int64_t col_stride; /* 0 or 1: the elements of a row are contiguous. Anything else is RMS_E_UNSUPPORTED in this version */
+  int64_t col_stride; /* elements from one element of a row to the next; 0 or 1: they are contiguous                      */
 } rms_view;
 
 typedef struct rms_const_view {

@@ -49,6 +49,15 @@ static int one_in(t_rng *rng, int64_t n) {
   return t_random_below(rng, n) == 0;
 }
 
+/* Whether y can have another type than x, and the backward take such a dy. */
+static int may_have_own_y(const t_call *call) {
+  const verify_spec *spec = &call->spec;
+  if (spec->dtype == RMS_F64 || spec->y_dtype == RMS_F64) return 0;
+  if (!(call->parts & T_BACKWARD)) return 1;
+  if (spec->dtype == RMS_F32) return (call->parts & T_DX) != 0;
+  return spec->residual_dtype == spec->dtype || !(call->parts & (T_RESIDUAL | T_DRESIDUAL | T_DRESIDUAL_OUT));
+}
+
 void t_call_repair(t_call *call) {
   verify_spec *spec = &call->spec;
   int narrow = spec->dtype == RMS_BF16 || spec->dtype == RMS_F16;
@@ -67,6 +76,9 @@ void t_call_repair(t_call *call) {
   if (!(call->parts & T_DX)) call->accumulate &= ~RMS_ACCUMULATE_DX;
   if (!(call->parts & T_DWEIGHT)) call->accumulate &= ~RMS_ACCUMULATE_DWEIGHT;
   if (!(call->parts & T_DBIAS)) call->accumulate &= ~RMS_ACCUMULATE_DBIAS;
+  if (!(call->parts & T_SAVE_STATS) && !call->spec.q_dtype) call->parts &= ~(unsigned)T_NO_Y;
+  if (!spec->weight_per_inner) call->weight_gap = 0;
+  if (!may_have_own_y(call) || spec->y_dtype == spec->dtype) spec->y_dtype = RMS_AS_X;
 }
 
 static int64_t draw_cols(t_rng *rng, int64_t most) {
@@ -104,6 +116,10 @@ t_call t_call_draw(t_rng *rng, int64_t max_elements) {
   spec->gate_place = one_in(rng, 3) ? (rms_gate_place)(RMS_GATE_AFTER + t_random_below(rng, 2)) : RMS_GATE_NONE;
   spec->activation = spec->gate_place && one_in(rng, 2) ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   if (!one_in(rng, 4)) call.parts |= T_DGATE;
+  spec->y_dtype = one_in(rng, 3) ? dtypes[t_random_below(rng, 4)] : RMS_AS_X;
+  spec->gain_rounding = one_in(rng, 3) ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
+  call.weight_gap = one_in(rng, 2) ? t_random_below(rng, 70) : 0;
+  if (one_in(rng, 10)) call.parts |= T_NO_Y;
   t_call_repair(&call);
   return call;
 }
@@ -117,6 +133,7 @@ t_layout t_layout_draw(t_rng *rng) {
   if (one_in(rng, 2)) layout.offset = (size_t)t_random_below(rng, 64);
   if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 2048);
   layout.stream_bytes = one_in(rng, 2) ? 0 : INT64_MAX;
+  layout.channels_first = one_in(rng, 5);
   return layout;
 }
 
@@ -160,7 +177,7 @@ void t_call_quantise(t_call *call, int64_t k) {
   else if (spec->q_dtype == RMS_Q8_0)
     spec->q_dtype = RMS_I8;
   spec->scale_block = block;
-  if (k / 2 % 2) call->parts |= T_WITHOUT_Y;
+  if (k / 2 % 2) call->parts |= T_NO_Y;
 }
 
 /* ---- Naming ---- */
@@ -174,17 +191,19 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
   const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
-  snprintf(text, sizeof text,
-           "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
-           "%s groups=%" PRId64 " offset=%g round=%d gate=%d,%d weight=%s residual=%s grad=%s per_inner=%d parts=0x%x "
-           "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
-           " major=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
-           isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
-           s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
-           (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->weight_dtype),
-           dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), s->weight_per_inner, call->parts, call->accumulate,
-           (int)s->q_dtype, s->scale_block, s->scale_least, (int)call->data, call->seed, layout->outer_gap,
-           layout->inner_gap, layout->inner_major, (int)layout->flush, layout->offset, layout->in_place, layout->split,
-           layout->stream_bytes);
+  snprintf(
+      text, sizeof text,
+      "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
+      "%s groups=%" PRId64
+      " offset=%g round=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64 " parts=0x%x "
+      "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+      " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+      isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
+      s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
+      (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype), dtype_name(s->weight_dtype),
+      dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding, s->weight_per_inner,
+      call->weight_gap, call->parts, call->accumulate, (int)s->q_dtype, s->scale_block, s->scale_least, (int)call->data,
+      call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major, layout->channels_first, (int)layout->flush,
+      layout->offset, layout->in_place, layout->split, layout->stream_bytes);
   return text;
 }

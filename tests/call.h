@@ -26,7 +26,7 @@ enum {
   T_DBIAS = 1 << 10,
   T_EVERYTHING = (1 << 11) - 1, /* but for the gradient of a gate, if spec.gate_place says that there is one */
   T_DGATE = 1 << 11,
-  T_WITHOUT_Y = 1 << 12 /* of a call that is quantised: spec.q_dtype */
+  T_NO_Y = 1 << 12 /* the forward writes what else it has alone: q, statistics, the residual sum */
 };
 
 typedef enum t_data {
@@ -43,6 +43,7 @@ typedef struct t_call {
   verify_spec spec; /* spec.indices is ignored: see indexed */
   int indexed;      /* 1: the statistic is taken over spec.partial random ascending indices */
   int64_t outer, inner;
+  int64_t weight_gap;  /* unused elements between the weights of two inner indices, and so for bias */
   int64_t first_outer; /* the outer index whose data comes first: a slice of a bigger call has the same rows */
   unsigned parts;      /* T_WEIGHT... */
   int accumulate;      /* RMS_ACCUMULATE_... */
@@ -76,6 +77,7 @@ typedef struct t_around {
 typedef struct t_layout {
   int64_t outer_gap, inner_gap; /* unused elements after each outer block and each row */
   int inner_major;              /* 1: the outer index varies fastest in memory */
+  int channels_first; /* 1: the inner index does, and inner_gap lies after each column of it: short rows only */
   t_flush flush;
   size_t offset;          /* T_FLUSH_START only: rows start this many bytes after a page boundary */
   unsigned in_place;      /* T_Y_IN_X...; one that the call's types do not allow is left out */

@@ -33,6 +33,7 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
   p.has_residual = (parts & T_RESIDUAL) != 0;
   p.has_indices = call->indexed;
   p.split = layout->split;
+  p.weight_stride = call->weight_gap ? call->spec.cols + call->weight_gap : 0;
   p.has_bias = (parts & T_BIAS) != 0; /* a backward asks for it where a gate needs it */
   if (backward) {
     p.has_dresidual = (parts & T_DRESIDUAL) != 0;
@@ -42,7 +43,7 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
                 (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u) |
                 (parts & T_DGATE ? VERIFY_OUT_DZ : 0u);
   } else {
-    p.outputs = (parts & T_WITHOUT_Y ? 0u : VERIFY_OUT_Y) | (call->spec.q_dtype ? VERIFY_OUT_Q : 0u) |
+    p.outputs = (parts & T_NO_Y ? 0u : VERIFY_OUT_Y) | (call->spec.q_dtype ? VERIFY_OUT_Q : 0u) |
                 (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) | (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
   }
   return p;
@@ -50,19 +51,40 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
 
 /* ---- Placing tensors ---- */
 
-static unsigned char *element_at(const verify_tensor *t, int64_t i, int64_t h) {
-  return (unsigned char *)t->data + (size_t)(i * t->outer_stride + h * t->inner_stride) * rms_dtype_size(t->dtype);
+static unsigned char *element_at(const verify_tensor *t, int64_t i, int64_t h, int64_t j) {
+  return (unsigned char *)t->data + (size_t)verify_element_at(t, i, h, j) * rms_dtype_size(t->dtype);
 }
 
-static int is_dense(const t_layout *layout) {
-  return layout->outer_gap == 0 && layout->inner_gap == 0 && !layout->inner_major;
+/* Copies a row of the tensor to or from contiguous memory. */
+static void copy_row(const verify_tensor *t, int64_t i, int64_t h, unsigned char *row, int to_tensor) {
+  size_t size = rms_dtype_size(t->dtype);
+  for (int64_t j = 0; j < t->cols; j++, row += size)
+    memcpy(to_tensor ? element_at(t, i, h, j) : row, to_tensor ? row : element_at(t, i, h, j), size);
+}
+
+/* Rows whose elements lie apart have one weight for all, and no more columns than fit on the library's stack. */
+static int is_turned(const scene *sc) {
+  return sc->layout->channels_first && !sc->call->spec.weight_per_inner && !sc->call->spec.q_dtype &&
+         sc->call->spec.cols <= 1000;
+}
+
+static int is_dense(const scene *sc) {
+  const t_layout *layout = sc->layout;
+  return layout->outer_gap == 0 && layout->inner_gap == 0 && !layout->inner_major && !is_turned(sc);
 }
 
 static void stride_rows(scene *sc) {
   const t_layout *layout = sc->layout;
   for (verify_role role = 0; role < VERIFY_ROLES; role++) {
     verify_tensor *t = &sc->c.tensor[role];
+    /* weights at a stride end with the last of them */
+    if (t->present && (role == VERIFY_WEIGHT || role == VERIFY_BIAS))
+      verify_tensor_stride(t, t->outer_stride, t->inner_stride);
     if (!t->present || !verify_role_has_rows(role)) continue;
+    if (is_turned(sc)) {
+      verify_tensor_turn(t, layout->inner_gap);
+      continue;
+    }
     int64_t gap = role == VERIFY_Q && sc->call->spec.q_dtype == RMS_Q8_0 ? 34 : 1; /* of whole blocks */
     int64_t pitch = t->cols + layout->inner_gap * gap;
     int64_t large = (layout->inner_major ? t->outer : t->inner) * pitch + layout->outer_gap * gap;
@@ -180,16 +202,22 @@ static void fill(const scene *sc, verify_role role) {
   int64_t first = verify_role_has_rows(role) ? sc->call->first_outer : 0;
   for (int64_t i = 0; t->present && i < t->outer; i++)
     for (int64_t h = 0; h < t->inner; h++)
-      fill_row(sc, role, element_at(t, i, h), (first + i) * t->inner + h);
+      if (t->col_stride == 1) {
+        fill_row(sc, role, element_at(t, i, h, 0), (first + i) * t->inner + h);
+      } else {
+        unsigned char row[1000 * 8];
+        fill_row(sc, role, row, (first + i) * t->inner + h);
+        copy_row(t, i, h, row, 1);
+      }
 }
 
 /* The x of a backward with a residual: the sum that the forward stored. */
-static void copy_sum(scene *sc, const unsigned char *from) {
+static void copy_sum(scene *sc, unsigned char *from) {
   const verify_tensor *x = &sc->c.tensor[VERIFY_X];
   size_t row_bytes = (size_t)x->cols * rms_dtype_size(x->dtype);
   for (int64_t i = 0; i < x->outer; i++)
     for (int64_t h = 0; h < x->inner; h++, from += row_bytes)
-      memcpy(element_at(x, i, h), from, row_bytes);
+      copy_row(x, i, h, from, 1);
 }
 
 /* partial ascending indices below cols/groups, chosen evenly: each of the remaining ones with chance
@@ -222,13 +250,17 @@ static void remember(scene *sc) {
 
 /* ---- After the call ---- */
 
-static int gaps_whole(const verify_tensor *t) {
+static int gaps_whole(const verify_tensor *given) {
+  verify_tensor turned = *given;
+  const verify_tensor *t = given->col_stride > 1 ? &turned : given;
+  turned.inner = given->cols, turned.inner_stride = given->col_stride;
+  turned.cols = given->inner, turned.col_stride = 1;
   int outer_first = t->outer_stride >= t->inner_stride;
   int64_t slow = outer_first ? t->outer : t->inner, fast = outer_first ? t->inner : t->outer;
   const unsigned char *at = (const unsigned char *)t->data;
   for (int64_t a = 0; a < slow; a++)
     for (int64_t b = 0; b < fast; b++) {
-      const unsigned char *row = outer_first ? element_at(t, a, b) : element_at(t, b, a);
+      const unsigned char *row = outer_first ? element_at(t, a, b, 0) : element_at(t, b, a, 0);
       for (; at < row; at++)
         if (*at != UNSET) return 0;
       at = row + (size_t)t->cols * rms_dtype_size(t->dtype);
@@ -258,7 +290,7 @@ static void gather(const scene *sc, verify_role role, t_result *result, t_out ou
   unsigned char *to = result->data[out] = malloc((size_t)result->count[out] * element + 1);
   for (int64_t i = 0; i < t->outer; i++)
     for (int64_t h = 0; h < t->inner; h++, to += row_bytes)
-      memcpy(to, element_at(t, i, h), row_bytes);
+      copy_row(t, i, h, to, 0);
 }
 
 /* ---- The calls ---- */
@@ -273,10 +305,10 @@ static rms_status after_call(const scene *sc, rms_status status) {
 }
 
 /* Dense tensors are said to be so by strides of zero. */
-static void drop_strides(int64_t *outer_stride, int64_t *inner_stride, const t_layout *layout) {
-  if (is_dense(layout)) *outer_stride = *inner_stride = 0;
+static void drop_strides(const scene *sc, int64_t *outer_stride, int64_t *inner_stride) {
+  if (is_dense(sc)) *outer_stride = *inner_stride = 0;
 }
-#define DROP_STRIDES(view) drop_strides(&(view).outer_stride, &(view).inner_stride, sc->layout)
+#define DROP_STRIDES(view) drop_strides(sc, &(view).outer_stride, &(view).inner_stride)
 
 static rms_status call_forward(scene *sc) {
   rms_forward_args args = verify_case_forward_args(&sc->c);

@@ -77,6 +77,8 @@ struct Mirror {
   rms_forward_args translate(const rms_forward_args *args) const {
     rms_forward_args out = *args;
     move(out.x), move(out.residual), move(out.gate), move(out.y), move(out.residual_out);
+    move(out.q);
+    out.scale = move_array(args->scale);
     out.weight = move_array(args->weight);
     out.bias = move_array(args->bias);
     out.rstd = move_array(args->rstd);

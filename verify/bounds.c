@@ -20,18 +20,15 @@ typedef struct arithmetic {
   double u, eta;
   int lanes, tree; /* of the row sums: lanes and the depth of the tree that adds them up */
   int narrow;      /* the data type is narrower than the arithmetic */
+  int narrow_y;    /* and so is that of y                           */
   rms_dtype data;
 } arithmetic;
 
 static arithmetic arithmetic_of(const verify_spec *spec) {
   rms_dtype type = verify_arithmetic(spec->dtype);
   int f64 = type == RMS_F64;
-  return (arithmetic){verify_unit_roundoff(type),
-                      verify_underflow_unit(type),
-                      f64 ? 32 : 64,
-                      f64 ? 5 : 6,
-                      type != spec->dtype,
-                      spec->dtype};
+  return (arithmetic){verify_unit_roundoff(type), verify_underflow_unit(type), f64 ? 32 : 64, f64 ? 5 : 6,
+                      type != spec->dtype,        type != verify_y_type(spec), spec->dtype};
 }
 
 static ball exact(double v) {
@@ -78,6 +75,11 @@ static ball to_data_type(const arithmetic *a, ball b, double v) {
 /* A value on its way to the data type: the arithmetic's own rounding happens first if that is a different type. */
 static ball settle(const arithmetic *a, ball b) {
   return a->narrow ? rounded(a, b) : b;
+}
+
+/* The same for y, which may have a type of its own. */
+static ball settle_y(const arithmetic *a, ball b) {
+  return a->narrow_y ? rounded(a, b) : b;
 }
 
 /* Elements of a row whose sum is formed in the lanes; longer rows add such sums in f64. */
@@ -253,15 +255,15 @@ static ball bound_y_before(const verify_row *row, const arithmetic *a, ball q, i
   }
   if (row->b) y = add(y, exact(row->b[j]));
   if (is_gated_after(row)) return row->b ? round_product(row, a, y, row->m[j].hi) : y;
-  return row->g || row->b ? settle(a, y) : y;
+  return row->g || row->b ? settle_y(a, y) : y;
 }
 
 static ball bound_y_after(const verify_row *row, const arithmetic *a, ball h, int64_t j) {
-  if (!row->g && !row->b) return is_gated_after(row) ? rounded(a, h) : settle(a, h);
+  if (!row->g && !row->b) return is_gated_after(row) ? rounded(a, h) : settle_y(a, h);
   ball y = rounded(a, h);
   if (row->g) y = multiply(y, exact(row->g[j]));
   if (row->b) y = add(y, exact(row->b[j]));
-  return is_gated_after(row) ? rounded(a, y) : settle(a, y);
+  return is_gated_after(row) ? rounded(a, y) : settle_y(a, y);
 }
 
 /* y before its last rounding, or what a gate after the norm multiplies. */
@@ -287,7 +289,7 @@ void verify_bound_forward(verify_row *row) {
       ball y = bound_affine(row, &a, h, q, j);
       row->y_size[j] = affine_size(row, j);
       if (is_gated_after(row)) {
-        y = settle(&a, multiply(y, activation_of(row, &a, j)));
+        y = settle_y(&a, multiply(y, activation_of(row, &a, j)));
         row->y_size[j] *= fabs(row->act[j].hi);
       }
       row->y_error[j] = y.e;

@@ -42,6 +42,7 @@ static int add_tensor(verify_case *c, verify_role role, rms_dtype dtype, verify_
   t->present = 1;
   t->dtype = dtype;
   t->shared_with = role;
+  t->col_stride = 1;
   if (__builtin_add_overflow(t->cols, pad, &t->inner_stride)) return -1;
   if (!multiply_size(t->inner, t->inner_stride, &t->outer_stride)) return -1;
   if (t->inner > 1 && __builtin_add_overflow(t->outer_stride, pad, &t->outer_stride)) return -1;
@@ -54,14 +55,17 @@ static int add_tensor(verify_case *c, verify_role role, rms_dtype dtype, verify_
 static int add_rows(verify_case *c, verify_role role, rms_dtype dtype) {
   const verify_problem *p = &c->problem;
   verify_tensor shape = {.outer = p->outer, .inner = p->inner, .cols = p->spec.cols};
-  return add_tensor(c, role, dtype, shape, p->pad);
+  if (add_tensor(c, role, dtype, shape, p->pad)) return -1;
+  if (p->channels_first) verify_tensor_turn(&c->tensor[role], p->pad);
+  return 0;
 }
 
-/* weight, bias and their gradients: a row for each inner index, or one */
+/* weight, bias and their gradients: a row for each inner index, or one; the gradients are dense */
 static int add_weights(verify_case *c, verify_role role, rms_dtype dtype) {
   const verify_problem *p = &c->problem;
   verify_tensor shape = {.outer = 1, .inner = p->spec.weight_per_inner ? p->inner : 1, .cols = p->spec.cols};
-  return add_tensor(c, role, dtype, shape, 0);
+  int64_t gap = p->weight_stride && !verify_case_is_output(c, role) ? p->weight_stride - p->spec.cols : 0;
+  return add_tensor(c, role, dtype, shape, gap);
 }
 
 static int add_array(verify_case *c, verify_role role, rms_dtype dtype, int64_t count) {
@@ -76,9 +80,11 @@ static int add_bytes(verify_case *c, verify_role role, int64_t count, int64_t si
   return 0;
 }
 
-static void share(verify_case *c, verify_role output, verify_role input) {
+/* Types of one size: a problem in place has no others. */
+static void share(verify_case *c, verify_role output, verify_role input, rms_dtype dtype) {
   c->tensor[output] = c->tensor[input];
   c->tensor[output].shared_with = input;
+  c->tensor[output].dtype = dtype;
 }
 
 /* ---- A whole case ---- */
@@ -114,12 +120,12 @@ static int add_forward(verify_case *c) {
   if (p->has_residual && add_rows(c, VERIFY_RESIDUAL, p->spec.residual_dtype)) return -1;
   if (p->has_bias && add_weights(c, VERIFY_BIAS, p->spec.weight_dtype)) return -1;
   if (p->in_place) {
-    if (p->outputs & VERIFY_OUT_Y) share(c, VERIFY_Y, VERIFY_X);
-    if (p->outputs & VERIFY_OUT_SUM) share(c, VERIFY_SUM, VERIFY_RESIDUAL);
+    if (p->outputs & VERIFY_OUT_Y) share(c, VERIFY_Y, VERIFY_X, verify_y_type(&p->spec));
+    if (p->outputs & VERIFY_OUT_SUM) share(c, VERIFY_SUM, VERIFY_RESIDUAL, p->spec.residual_dtype);
     return add_quantised(c);
   }
   if (add_quantised(c)) return -1;
-  if (p->outputs & VERIFY_OUT_Y && add_rows(c, VERIFY_Y, p->spec.dtype)) return -1;
+  if (p->outputs & VERIFY_OUT_Y && add_rows(c, VERIFY_Y, verify_y_type(&p->spec))) return -1;
   return p->outputs & VERIFY_OUT_SUM ? add_rows(c, VERIFY_SUM, p->spec.residual_dtype) : 0;
 }
 
@@ -127,24 +133,24 @@ static int add_backward(verify_case *c) {
   const verify_problem *p = &c->problem;
   const verify_spec *s = &p->spec;
   if (add_rows(c, VERIFY_X, p->has_residual ? s->residual_dtype : s->dtype)) return -1;
-  if (add_rows(c, VERIFY_DY, s->dtype)) return -1;
+  if (add_rows(c, VERIFY_DY, verify_y_type(s))) return -1;
   if (p->has_dresidual && add_rows(c, VERIFY_DRESIDUAL, s->residual_dtype)) return -1;
   if (p->outputs & VERIFY_OUT_DX) {
     if (p->in_place)
-      share(c, VERIFY_DX, VERIFY_DY);
+      share(c, VERIFY_DX, VERIFY_DY, s->dtype);
     else if (add_rows(c, VERIFY_DX, s->dtype))
       return -1;
   }
   if (p->outputs & VERIFY_OUT_DS) {
     if (p->in_place && p->has_dresidual)
-      share(c, VERIFY_DS, VERIFY_DRESIDUAL);
+      share(c, VERIFY_DS, VERIFY_DRESIDUAL, s->residual_dtype);
     else if (add_rows(c, VERIFY_DS, s->residual_dtype))
       return -1;
   }
   if (s->gate_place == RMS_GATE_AFTER && p->has_bias && add_weights(c, VERIFY_BIAS, s->weight_dtype)) return -1;
   if (p->outputs & VERIFY_OUT_DZ) {
     if (p->in_place)
-      share(c, VERIFY_DGATE, VERIFY_GATE);
+      share(c, VERIFY_DGATE, VERIFY_GATE, s->dtype);
     else if (add_rows(c, VERIFY_DGATE, s->dtype))
       return -1;
   }
@@ -159,6 +165,14 @@ int verify_case_describe(verify_case *c, const verify_problem *problem) {
   if (problem->spec.gate_place && add_rows(c, VERIFY_GATE, problem->spec.dtype)) return -1;
   if (problem->backward ? add_backward(c) : add_forward(c)) return -1;
   return add_statistics(c); /* last: no more of them than elements, whose number is known to fit */
+}
+
+void verify_tensor_turn(verify_tensor *t, int64_t gap) {
+  t->inner_stride = 1;
+  t->col_stride = t->inner + gap;
+  t->outer_stride = t->cols * t->col_stride;
+  int64_t span = (t->outer - 1) * t->outer_stride + (t->cols - 1) * t->col_stride + t->inner;
+  t->bytes = t->outer > 0 ? (size_t)span * rms_dtype_size(t->dtype) : 0;
 }
 
 void verify_tensor_stride(verify_tensor *t, int64_t outer_stride, int64_t inner_stride) {
@@ -196,12 +210,12 @@ int verify_case_place_workspace(verify_case *c, size_t bytes, const verify_alloc
 
 static rms_view view(const verify_case *c, verify_role role) {
   const verify_tensor *t = &c->tensor[role];
-  return (rms_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
+  return (rms_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
 static rms_const_view const_view(const verify_case *c, verify_role role) {
   const verify_tensor *t = &c->tensor[role];
-  return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, 0};
+  return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
 static rms_view quantised_view(const verify_case *c) {
@@ -236,7 +250,8 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .bias_dtype = (int32_t)p->spec.weight_dtype,
                             .gate = const_view(c, VERIFY_GATE),
                             .q = quantised_view(c),
-                            .scale = c->tensor[VERIFY_SCALE].data};
+                            .scale = c->tensor[VERIFY_SCALE].data,
+                            .weight_stride = p->weight_stride};
 }
 
 rms_backward_args verify_case_backward_args(const verify_case *c) {
@@ -262,5 +277,6 @@ rms_backward_args verify_case_backward_args(const verify_case *c) {
                              .gate = const_view(c, VERIFY_GATE),
                              .dgate = view(c, VERIFY_DGATE),
                              .bias = c->tensor[VERIFY_BIAS].data,
-                             .bias_dtype = (int32_t)p->spec.weight_dtype};
+                             .bias_dtype = (int32_t)p->spec.weight_dtype,
+                             .weight_stride = p->weight_stride};
 }

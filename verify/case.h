@@ -45,6 +45,7 @@ typedef struct verify_tensor {
   rms_dtype dtype;                    /* RMS_AS_X: not elements but `cols` bytes (indices, split form, workspace) */
   int64_t outer, inner, cols;         /* what does not follow the rows has one outer index                      */
   int64_t outer_stride, inner_stride; /* in elements                                                    */
+  int64_t col_stride;                 /* from one element of a row to the next                          */
   size_t bytes;                       /* from the first element to behind the last, gaps included       */
   verify_role shared_with;            /* itself, or the input whose memory it takes (in place)          */
 } verify_tensor;
@@ -59,6 +60,13 @@ int verify_case_describe(verify_case *c, const verify_problem *problem);
 
 /* Sets the strides of a tensor of rows, in elements, and its bytes, which then end with the last row. */
 void verify_tensor_stride(verify_tensor *t, int64_t outer_stride, int64_t inner_stride);
+/* Channels first: element j of row (i, h) follows that of row (i, h - 1). gap: unused elements after each channel. */
+void verify_tensor_turn(verify_tensor *t, int64_t gap);
+
+/* Where element j of row (outer, inner) is, in elements from the first. */
+static inline int64_t verify_element_at(const verify_tensor *t, int64_t outer, int64_t inner, int64_t j) {
+  return outer * t->outer_stride + inner * t->inner_stride + j * t->col_stride;
+}
 
 /* Memory for c->tensor[role], whose type and bytes are known: aligned for its type; NULL: there is none. It belongs to
  * the allocator. */

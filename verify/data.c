@@ -81,7 +81,7 @@ static double draw_input(verify_data data, rms_dtype dtype, verify_random *rando
 
 /* The next value for a tensor of this role; the caller rounds it to the tensor's type. */
 static double draw(const verify_problem *p, verify_role role, verify_random *random) {
-  if (role == VERIFY_DY) return draw_input(p->dy_data, p->spec.dtype, random);
+  if (role == VERIFY_DY) return draw_input(p->dy_data, verify_y_type(&p->spec), random);
   if (p->data == VERIFY_EXACT) return draw_exact(random);
   switch (role) {
   case VERIFY_X:
@@ -127,14 +127,15 @@ double verify_row_factor(verify_data data, int64_t row, rms_dtype dtype) {
 void verify_set_rows(const verify_tensor *t, verify_data data) {
   for (int64_t row = 0; row < t->outer * t->inner; row++) {
     const double factor = verify_row_factor(data, row, t->dtype);
-    const int64_t at = row / t->inner * t->outer_stride + row % t->inner * t->inner_stride;
+    const int64_t at = verify_element_at(t, row / t->inner, row % t->inner, 0);
     if (factor == 1 || t->cols == 0) continue;
     if (isnan(factor)) {
       verify_store(t->dtype, t->data, at, factor);
       continue;
     }
     for (int64_t j = 0; j < t->cols; j++)
-      verify_store(t->dtype, t->data, at + j, factor * verify_load(t->dtype, t->data, at + j));
+      verify_store(t->dtype, t->data, at + j * t->col_stride,
+                   factor * verify_load(t->dtype, t->data, at + j * t->col_stride));
   }
 }
 
@@ -144,8 +145,7 @@ void verify_fill(verify_case *c, verify_role role) {
   for (int64_t i = 0; i < t->outer; i++)
     for (int64_t h = 0; h < t->inner; h++)
       for (int64_t j = 0; j < t->cols; j++)
-        verify_store(t->dtype, t->data, i * t->outer_stride + h * t->inner_stride + j,
-                     draw(&c->problem, role, &random));
+        verify_store(t->dtype, t->data, verify_element_at(t, i, h, j), draw(&c->problem, role, &random));
   if (role == VERIFY_X || role == VERIFY_RESIDUAL || role == VERIFY_DY)
     verify_set_rows(t, role == VERIFY_DY ? c->problem.dy_data : c->problem.data);
 }

@@ -48,9 +48,8 @@ int verify_buffer_of(const verify_memory *memory, const void *address) {
 /* ---- Reading ---- */
 
 static void read_row(const verify_tensor *t, const char *data, verify_row_at at, double *row) {
-  int64_t start = at.outer * t->outer_stride + at.inner * t->inner_stride;
   for (int64_t j = 0; j < t->cols; j++)
-    row[j] = verify_load(t->dtype, data, start + j);
+    row[j] = verify_load(t->dtype, data, verify_element_at(t, at.outer, at.inner, j));
 }
 
 void verify_row_before(const verify_case *c, const verify_memory *memory, verify_row_at at, double *row) {
@@ -63,8 +62,15 @@ void verify_row_now(const verify_case *c, verify_row_at at, double *row) {
   read_row(&c->tensor[at.role], c->tensor[at.role].data, at, row);
 }
 
-/* Whether the buffer is as it was but for the elements of its rows. */
-static int gaps_intact(const verify_tensor *t, const verify_buffer *b) {
+/* Whether the buffer is as it was but for the elements of its rows; for channels first, of its channels. */
+static int gaps_intact(const verify_tensor *given, const verify_buffer *b) {
+  verify_tensor turned = *given;
+  const verify_tensor *t = given;
+  if (given->inner_stride == 1 && given->col_stride > 1) {
+    turned.inner = given->cols, turned.inner_stride = given->col_stride;
+    turned.cols = given->inner;
+    t = &turned;
+  }
   size_t element = t->dtype == RMS_AS_X ? 1 : rms_dtype_size(t->dtype), row = (size_t)t->cols * element;
   const char *from = b->base;
   for (int64_t i = 0; i < t->outer; i++)

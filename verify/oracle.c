@@ -63,7 +63,8 @@ void verify_row_destroy(verify_row *row) {
 
 double verify_gain(const verify_spec *spec, double weight) {
   rms_dtype type = verify_arithmetic(spec->dtype);
-  return verify_round(type, weight + verify_round(type, spec->weight_offset));
+  double gain = verify_round(type, weight + verify_round(type, spec->weight_offset));
+  return spec->gain_rounding == RMS_GAIN_AS_WEIGHT ? verify_round(spec->weight_dtype, gain) : gain;
 }
 
 /* The sum in double is rounded twice, but 53 bits are more than twice 24 and two: the result is that of

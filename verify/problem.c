@@ -18,14 +18,15 @@ static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugem
                                          "least",  "steps",     "exact",  "zerorows", "nanrows", "mixed", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
+static const char *const channels_words[] = {"first", NULL};
 static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_GATE_AFTER on */
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const quantised_words[] = {"i8", "e4m3", "e5m2", "q8_0", NULL}; /* from RMS_I8 on */
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", "q", NULL};
 static const char *const option_words[] = {
-    "w",    "bias",    "off",       "eps",  "epsout", "round", "groups", "k",       "p",     "idx",  "res",
-    "dres", "perhead", "recompute", "acc",  "out",    "grad",  "pad",    "inplace", "split", "data", "dydata",
-    "seed", "isa",     "threads",   "gate", "act",    "q",     "qblock", "qleast",  NULL};
+    "w",       "bias",      "off", "eps", "epsout", "round",   "groups",   "k",     "p",      "idx",    "res",  "dres",
+    "perhead", "recompute", "acc", "out", "grad",   "pad",     "inplace",  "split", "data",   "dydata", "seed", "isa",
+    "threads", "gate",      "act", "y",   "gain",   "wstride", "channels", "q",     "qblock", "qleast", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
 enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
@@ -179,7 +180,7 @@ static int read_block(draft *d, const char *value) {
 
 static int read_value(draft *d, const char *name, char *value) {
   verify_problem *p = &d->problem;
-  static const char *const before_words[] = {"before", NULL};
+  static const char *const before_words[] = {"before", NULL}, *const gain_words[] = {"weight", NULL};
   int64_t number = 0;
   int index = 0;
   if (strcmp(name, "w") == 0) return read_word(d, "weight type", value, weight_words, &d->weight_type);
@@ -193,6 +194,10 @@ static int read_value(draft *d, const char *name, char *value) {
   }
   if (strcmp(name, "k") == 0) return read_integer(d, "k", value, 1, INT64_MAX, &p->spec.partial);
   if (strcmp(name, "groups") == 0) return read_integer(d, "groups", value, 1, INT64_MAX, &p->spec.groups);
+  if (strcmp(name, "channels") == 0) {
+    p->channels_first = 1;
+    return read_word(d, "place of the channels", value, channels_words, &index);
+  }
   if (strcmp(name, "pad") == 0) return read_integer(d, "pad", value, 0, INT32_MAX, &p->pad);
   if (strcmp(name, "out") == 0) return read_outputs(d, "output", value, &p->outputs);
   if (strcmp(name, "acc") == 0) return read_accumulate(d, value);
@@ -205,6 +210,16 @@ static int read_value(draft *d, const char *name, char *value) {
     p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
     return read_word(d, "rounding order", value, before_words, &index);
   }
+  if (strcmp(name, "y") == 0) {
+    if (read_word(d, "type of y", value, dtype_words, &index)) return -1;
+    p->spec.y_dtype = (rms_dtype)(RMS_F32 + index);
+    return 0;
+  }
+  if (strcmp(name, "gain") == 0) {
+    p->spec.gain_rounding = RMS_GAIN_AS_WEIGHT;
+    return read_word(d, "rounding of the gain", value, gain_words, &index);
+  }
+  if (strcmp(name, "wstride") == 0) return read_integer(d, "wstride", value, 1, INT32_MAX, &p->weight_stride);
   if (strcmp(name, "q") == 0) {
     if (read_word(d, "quantised type", value, quantised_words, &index)) return -1;
     p->spec.q_dtype = (rms_dtype)(RMS_I8 + index);
@@ -280,6 +295,28 @@ static verify_data default_dy_data(const verify_problem *p) {
   return p->data == VERIFY_LOGNORMAL || p->data == VERIFY_EXACT ? p->data : VERIFY_NORMAL;
 }
 
+/* A y, or dy, whose type is not that of x. */
+static int check_own_type(const draft *d) {
+  const verify_problem *p = &d->problem;
+  const verify_spec *s = &p->spec;
+  if (s->dtype == RMS_F64 || s->y_dtype == RMS_F64) return fail(d, "y=: f64 does not mix with other types");
+  if (p->in_place && rms_dtype_size(s->dtype) != rms_dtype_size(s->y_dtype))
+    return fail(d, "inplace needs a y whose elements have the size of those of x");
+  if (p->backward && s->residual_dtype != s->dtype) return fail(d, "y= and res=f32 contradict each other in bwd");
+  if (p->backward && s->dtype == RMS_F32 && p->outputs && !(p->outputs & VERIFY_OUT_DX))
+    return fail(d, "y= beside an f32 x needs the output dx, which says that x is no residual sum");
+  return 0;
+}
+
+static int check_weight_stride(const draft *d) {
+  const verify_problem *p = &d->problem;
+  if (p->weight_stride == 0) return 0;
+  if (!p->spec.weight_per_inner) return fail(d, "wstride= needs perhead");
+  if (p->weight_stride < p->spec.cols)
+    return fail(d, "wstride=%lld is less than the columns", (long long)p->weight_stride);
+  return 0;
+}
+
 static int fill_types(draft *d) {
   verify_problem *p = &d->problem;
   rms_dtype type = p->spec.dtype;
@@ -289,7 +326,8 @@ static int fill_types(draft *d) {
   p->spec.residual_dtype = d->residual_type == TYPE_F32 ? RMS_F32 : type;
   p->spec.grad_dtype = d->grad_type == TYPE_ABSENT ? p->spec.weight_dtype : d->grad_type == TYPE_F32 ? RMS_F32 : type;
   if (type == RMS_F64 && p->spec.residual_dtype == RMS_F32) return fail(d, "res=f32 is not offered for f64 data");
-  return 0;
+  if (p->spec.y_dtype == type) p->spec.y_dtype = RMS_AS_X;
+  return p->spec.y_dtype == RMS_AS_X ? 0 : check_own_type(d);
 }
 
 static int fill_partial(draft *d) {
@@ -329,12 +367,16 @@ static int fill_quantised(draft *d) {
 
 static int check_direction(const draft *d) {
   const verify_problem *p = &d->problem;
+  if (p->channels_first && p->spec.weight_per_inner) return fail(d, "channels=first and perhead exclude each other");
   if (d->act_given && !p->spec.gate_place) return fail(d, "act= needs gate=");
   if (p->outputs & VERIFY_OUT_DZ && !p->spec.gate_place) return fail(d, "out=dz needs gate=");
   if (!p->backward) {
     if (p->outputs & ~(unsigned)FORWARD_OUTPUTS) return fail(d, "out=: dx, ds, dw, db and dz belong to bwd");
-    if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_Q))) return fail(d, "out=: a forward problem always writes y or q");
+    if (!(p->outputs & (VERIFY_OUT_Y | VERIFY_OUT_Q | VERIFY_OUT_STATS)))
+      return fail(d, "out=: a forward writes y, q or stats");
+    if (p->in_place && !(p->outputs & VERIFY_OUT_Y)) return fail(d, "inplace needs the output y");
     if (!(p->outputs & VERIFY_OUT_Q) != !p->spec.q_dtype) return fail(d, "q= and the output q need each other");
+    if (p->channels_first && p->spec.q_dtype) return fail(d, "channels=first and q= exclude each other");
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
@@ -350,7 +392,8 @@ static int check_direction(const draft *d) {
 
 static int finish(draft *d) {
   verify_problem *p = &d->problem;
-  if (fill_types(d) || fill_partial(d) || fill_quantised(d)) return -1;
+  if (fill_types(d) || fill_partial(d) || fill_quantised(d) || check_weight_stride(d)) return -1;
+  if (p->weight_stride == p->spec.cols) p->weight_stride = 0;
   if (p->outputs == 0) p->outputs = default_outputs(p);
   if (!d->dy_data_given) p->dy_data = default_dy_data(p);
   unsigned addable = (p->outputs & VERIFY_OUT_DX ? RMS_ACCUMULATE_DX : 0u) |
@@ -441,6 +484,7 @@ static void put_types(writer *w, const verify_problem *p) {
     put(w, ":w=none");
   else if (s->weight_dtype != s->dtype)
     put(w, ":w=f32");
+  if (s->y_dtype) put(w, ":y=%s", verify_dtype_name(s->y_dtype));
   if (p->has_bias) put(w, ":bias");
   if (p->has_residual) put(w, s->residual_dtype != s->dtype ? ":res=f32" : ":res");
   if (p->has_dresidual) put(w, ":dres");
@@ -451,6 +495,7 @@ static void put_spec(writer *w, const verify_spec *s) {
   if (s->partial) put(w, ":k=%lld", (long long)s->partial);
   if (s->groups > 1) put(w, ":groups=%lld", (long long)s->groups);
   if (s->weight_offset != 0) put_real(w, "off", s->weight_offset);
+  if (s->gain_rounding == RMS_GAIN_AS_WEIGHT) put(w, ":gain=weight");
   if (s->eps != 1e-6) put_real(w, "eps", s->eps);
   if (s->eps_place == RMS_EPS_OUTSIDE) put(w, ":epsout");
   if (s->rounding == RMS_ROUND_BEFORE_WEIGHT) put(w, ":round=before");
@@ -489,11 +534,13 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   put(&w, "x%lld", (long long)s->cols);
   put_types(&w, p);
   put_spec(&w, s);
+  if (p->weight_stride) put(&w, ":wstride=%lld", (long long)p->weight_stride);
   put_quantised(&w, s);
   if (p->has_indices) put(&w, ":idx");
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);
   put_accumulate(&w, p);
+  if (p->channels_first) put(&w, ":channels=first");
   if (p->pad) put(&w, ":pad=%lld", (long long)p->pad);
   if (p->in_place) put(&w, ":inplace");
   if (p->split) put(&w, ":split");

@@ -11,13 +11,16 @@
  *   SHAPE   ROWSxCOLS or OUTERxINNERxCOLS
  *
  *   w=none|same|f32   weight: absent, in the data type (default), in f32
+ *   y=f32|bf16|f16    type of y, in a backward of dy (default: the data type)
  *   bias              with a bias (fwd), with dbias (bwd)
  *   off=V             weight offset
+ *   gain=weight       weight + offset is rounded to the weight's type
  *   eps=V             default 1e-6
  *   epsout            eps outside the root
  *   round=before      round before the weight
  *   groups=G          groups per row
  *   perhead           one weight per inner index
+ *   wstride=N         perhead: elements from one weight, and bias, to the next (default: the columns)
  *   k=K, p=P          prms: elements in the statistic, or their share
  *   idx               prms: a random ascending index list
  *   gate=after|before a gate behind the norm, or in front of it
@@ -29,10 +32,11 @@
  *   dres              bwd: add an incoming residual gradient
  *   recompute         bwd: compute the statistics again
  *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
- *   out=A+B+...       outputs. fwd: y, sum, stats, q (default y, with q= q; with res also sum); bwd: dx, ds (dresidual_out), dw,
+ *   out=A+B+...       outputs. fwd: y, sum, stats, q (default y, with q= q; with res also sum; one of y, q, stats); bwd: dx, ds, dw,
  *                     db, dz (default dx, dw with a weight, db with a bias, dz with a gate)
  *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
- *   pad=N             N extra elements between rows
+ *   channels=first    rows lie side by side: OUTER images of COLS channels of INNER pixels
+ *   pad=N             N extra elements between rows, or between channels
  *   inplace           y is x, sum is the residual; dx is dy
  *   split             the stats/apply halves
  *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact;
@@ -88,7 +92,9 @@ typedef struct verify_problem {
   int recompute;    /* backward without saved statistics                          */
   int accumulate;   /* RMS_ACCUMULATE_... flags                                   */
   unsigned outputs; /* VERIFY_OUT_... flags                                           */
+  int channels_first;
   int64_t pad;
+  int64_t weight_stride; /* elements from one weight to the next; 0: cols */
   int in_place, split;
   verify_data data, dy_data; /* of dy; everything else follows data */
   uint64_t seed;

@@ -20,7 +20,9 @@ typedef struct verify_spec {
   int weight_per_inner;
   rms_gate_place gate_place;
   rms_activation activation;
-  rms_dtype dtype;          /* x, y, dy, dx                                */
+  rms_gain_rounding gain_rounding;
+  rms_dtype dtype;          /* x, dx, gate; y and dy unless y_dtype says otherwise */
+  rms_dtype y_dtype;        /* y, dy; 0: as x                              */
   rms_dtype weight_dtype;   /* weight, bias                                */
   rms_dtype residual_dtype; /* residual, residual_out, dresidual...        */
   rms_dtype grad_dtype;     /* dweight, dbias                              */
@@ -32,6 +34,12 @@ typedef struct verify_spec {
 /* All tensors in the type of x. */
 static inline void verify_spec_set_types(verify_spec *spec, rms_dtype dtype) {
   spec->dtype = spec->weight_dtype = spec->residual_dtype = spec->grad_dtype = dtype;
+  spec->y_dtype = RMS_AS_X;
+}
+
+/* The type of y and dy. */
+static inline rms_dtype verify_y_type(const verify_spec *spec) {
+  return spec->y_dtype == RMS_AS_X ? spec->dtype : spec->y_dtype;
 }
 
 /* What the library is called with. */
@@ -49,7 +57,10 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .gate_place = (int32_t)s->gate_place,
                    .activation = (int32_t)s->activation,
                    .scale_block = s->scale_block,
-                   .scale_least = s->scale_least};
+                   .scale_least = s->scale_least,
+
+                   .gain_rounding = (int32_t)s->gain_rounding,
+                   .reserved = 0};
   return spec;
 }
 

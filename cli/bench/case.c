@@ -182,12 +182,19 @@ size_t case_output_row_bytes(const bench_case *c, verify_role role) {
 
 /* ---- A whole case ---- */
 
+static size_t narrowest(const verify_case *c, const verify_role *roles, int count, size_t size) {
+  for (int i = 0; i < count; i++)
+    if (rms_dtype_size(c->tensor[roles[i]].dtype) < size) size = rms_dtype_size(c->tensor[roles[i]].dtype);
+  return size;
+}
+
 /* What the ceiling copies; a tensor of wider elements counts as several buffers of the narrowest width. */
 static void find_buffers(bench_case *c) {
   const traffic moved = traffic_of(&c->base);
   const verify_problem *p = &c->base.problem;
   copy_buffers *s = &c->buffers;
-  size_t data_size = p->spec.q_dtype ? 1 : rms_dtype_size(p->spec.dtype);
+  size_t data_size = narrowest(&c->base, moved.reads, moved.read_count, sizeof(double));
+  data_size = narrowest(&c->base, moved.writes, moved.write_count, data_size);
   const verify_tensor *first = &c->base.tensor[moved.reads[0]];
   s->bytes = first->bytes / rms_dtype_size(first->dtype) * data_size;
   for (int i = 0; i < moved.read_count; i++) {

@@ -50,13 +50,16 @@ bool grows_with_rows(verify_role role) {
   return verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN;
 }
 
-/* Every tensor of rows has room for the wider of the types in use: a copy moves the same bytes in each of its buffers.
- */
+/* Every tensor of rows has room for the wider of the types in use, and a little more: a copy moves the same bytes in
+ * each of its buffers. */
 size_t room_of(const verify_case *c, verify_role role) {
   const verify_tensor &t = c->tensor[role];
-  const verify_spec &s = c->problem.spec;
   if (!verify_role_has_rows(role)) return t.bytes;
-  return t.bytes / rms_dtype_size(t.dtype) * std::max(rms_dtype_size(s.dtype), rms_dtype_size(s.residual_dtype));
+  size_t wider = 1;
+  for (int other = 0; other < VERIFY_ROLES; other++)
+    if (c->tensor[other].present && verify_role_has_rows((verify_role)other))
+      wider = std::max(wider, rms_dtype_size(c->tensor[other].dtype));
+  return std::max(t.bytes, t.bytes / rms_dtype_size(t.dtype) * wider) / 16 * 18;
 }
 
 /* Rows of zeros, with a NaN, or huge and small ones, where the problem asks for them. */
@@ -204,15 +207,34 @@ template <class Queue> Timing time_of(Bench &b, int calls, Queue queue) {
   return {times[ROUNDS / 2], times[1], times[ROUNDS - 2]};
 }
 
+/* Parts of a tensor that are as large as the smallest tensor that is moved, about. */
+int parts_of(const Bench &b, verify_role role) {
+  auto size = [&](verify_role r) { return (double)rms_dtype_size(b.base.tensor[r].dtype); };
+  double least = 8;
+  for (int i = 0; i < b.moved.read_count; i++)
+    least = std::min(least, size(b.moved.reads[i]));
+  for (int i = 0; i < b.moved.write_count; i++)
+    least = std::min(least, size(b.moved.writes[i]));
+  return (int)(size(role) / least);
+}
+
+/* Where tensors differ in the size of their elements, a larger one counts as several: the mix of reads and writes is
+ * that of the call. If that makes too many of them, all count as one. */
 CopyBuffers buffers_of(const Bench &b, const verify_case &set) {
   CopyBuffers s = {};
-  s.reads = b.moved.read_count;
-  s.writes = b.moved.write_count;
-  s.vectors = (int64_t)(b.moved.bytes / (s.reads + s.writes) / 16);
-  for (int i = 0; i < s.reads; i++)
-    s.in[i] = reinterpret_cast<const uint4 *>(set.tensor[b.moved.reads[i]].data);
-  for (int i = 0; i < s.writes; i++)
-    s.out[i] = reinterpret_cast<uint4 *>(set.tensor[b.moved.writes[i]].data);
+  int reads = 0, writes = 0;
+  for (int i = 0; i < b.moved.read_count; i++)
+    reads += parts_of(b, b.moved.reads[i]);
+  for (int i = 0; i < b.moved.write_count; i++)
+    writes += parts_of(b, b.moved.writes[i]);
+  const bool whole = reads > 4 || writes > 3;
+  s.vectors = (int64_t)(b.moved.bytes / (whole ? b.moved.read_count + b.moved.write_count : reads + writes) / 16);
+  for (int i = 0; i < b.moved.read_count; i++)
+    for (int part = 0; part < (whole ? 1 : parts_of(b, b.moved.reads[i])); part++)
+      s.in[s.reads++] = reinterpret_cast<const uint4 *>(set.tensor[b.moved.reads[i]].data) + part * s.vectors;
+  for (int i = 0; i < b.moved.write_count; i++)
+    for (int part = 0; part < (whole ? 1 : parts_of(b, b.moved.writes[i])); part++)
+      s.out[s.writes++] = reinterpret_cast<uint4 *>(set.tensor[b.moved.writes[i]].data) + part * s.vectors;
   return s;
 }
 
@@ -224,7 +246,7 @@ Timing time_copies(Bench &b, int calls) {
     Timing t = time_of(b, calls, [&](int i) { copy_buffers_on(buffers(i), unroll, b.stream); });
     if (t.median < best.median) best = t;
   }
-  if (b.moved.read_count == 1 && b.moved.write_count == 1) {
+  if (buffers(0).reads == 1 && buffers(0).writes == 1) {
     Timing t = time_of(b, calls, [&](int i) {
       CopyBuffers s = buffers(i);
       (void)cudaMemcpyAsync(s.out[0], s.in[0], (size_t)s.vectors * 16, cudaMemcpyDeviceToDevice, b.stream);

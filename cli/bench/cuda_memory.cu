@@ -52,6 +52,14 @@ void copy_buffers_on(const CopyBuffers &s, int unroll, cudaStream_t stream) {
     return copy_with<4, 1>(s, unroll, stream);
   case 42:
     return copy_with<4, 2>(s, unroll, stream);
+  case 13:
+    return copy_with<1, 3>(s, unroll, stream);
+  case 23:
+    return copy_with<2, 3>(s, unroll, stream);
+  case 33:
+    return copy_with<3, 3>(s, unroll, stream);
+  case 43:
+    return copy_with<4, 3>(s, unroll, stream);
   }
 }
 

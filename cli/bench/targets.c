@@ -34,6 +34,12 @@ const bench_target BENCH_TARGETS[] = {
     {"rms:fwd:bf16:8192x4096:q=e4m3", TARGET_CEILING, 0.75 / 1.3},
     {"rms:fwd:bf16:8192x4096:q=e4m3:qblock=128", TARGET_CEILING, 0.75 / 1.3},
     {"rms:fwd:bf16:8192x4096:q=q8_0", TARGET_CEILING, 0.75 / 1.3},
+    /* a y of another type, scale and shift for each sample: no more time for a byte than without */
+    {"rms:fwd:bf16:8192x4096:w=f32:y=f32:round=before", TARGET_CEILING, 0.75 / 1.1},
+    {"rms:bwd:bf16:8192x4096:w=f32:y=f32:round=before", TARGET_CEILING, 0.60},
+    {"rms:fwd:f32:8192x4096:y=bf16", TARGET_CEILING, 0.75},
+    {"layer:fwd:bf16:256x64x1152:bias:off=1:perhead:wstride=6912", TARGET_CEILING, 0.60},
+    {"layer:bwd:bf16:256x64x1152:bias:off=1:perhead:wstride=6912", TARGET_CEILING, 0.45},
     /* padded batches, a NaN in the data, and rows that need a scale: 1.05, 1.2 and 2.5 times the time of others */
     {"rms:bwd:bf16:8192x4096:dydata=zerorows", TARGET_CEILING, 0.60 / 1.05},
     {"rms:fwd:f32:8192x4096:data=nanrows", TARGET_CEILING, 0.90 / 1.2},

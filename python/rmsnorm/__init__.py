@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ._core import info as _info
 from ._numpy import layer_norm, rms_norm
 from ._numpy_backward import GatedGradients, Gradients, layer_norm_backward, rms_norm_backward
+from ._numpy_quantised import Quantised, layer_norm_quantised, rms_norm_quantised
 from ._options import TOLERANCE as _TOLERANCE
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from .hf import Report as _Report
 
 __version__: str = _info()["version"]
-__all__ = ["GatedGradients", "Gradients", "layer_norm", "layer_norm_backward", "patch", "rms_norm", "rms_norm_backward"]
+__all__ = ["GatedGradients", "Gradients", "Quantised", "layer_norm", "layer_norm_backward", "layer_norm_quantised", "patch", "rms_norm",
+           "rms_norm_backward", "rms_norm_quantised"]  # fmt: skip
 
 
 def patch(model: _Module, *, tolerance: float = _TOLERANCE) -> _Report:

@@ -8,6 +8,10 @@ def backward(
     dy: Any, x: Any, dresidual: Any, gate: Any, weight: Any, bias: Any, rstd: Any, mean: Any, dx: Any, dresidual_out: Any,
     dgate: Any, dweight: Any, dbias: Any, eps: float, weight_offset: float, partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
 ) -> None: ...
+def forward_quantised(
+    x: Any, residual: Any, gate: Any, weight: Any, bias: Any, y: Any, sum: Any, q: Any, scale: Any, dtype: int, block: int,
+    scale_least: float, eps: float, weight_offset: float, partial: int, groups: int, mode: int, indices: list[int] | None, threads: int, /
+) -> None: ...
 def split_forward(
     x: Any, stats: Any, weight: Any, bias: Any, y: Any, eps: float, weight_offset: float, partial: int, groups: int, mode: int,
     indices: list[int] | None, threads: int, /

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._options import LAYER, gate_mode, groups_of, mode_of, partial_of
+from ._options import LAYER, gate_mode, groups_of, mode_of, out_mode, partial_of
 
 _NUMBER = (int, float, np.floating, np.integer)
 
 
 def _array_dtype(name: str) -> np.dtype:
-    if name != "bfloat16":
+    if name != "bfloat16" and not name.startswith("float8"):
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError("bfloat16 results need the package ml_dtypes, which gives NumPy that type") from None
-    return np.dtype(ml_dtypes.bfloat16)
+        raise TypeError(f"{name} results need the package ml_dtypes, which gives NumPy that type") from None
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _empty_like(x: Any, name: str, dtype: Any = None) -> np.ndarray:
@@ -87,14 +87,27 @@ def _outputs(out: Any, count: int) -> tuple[Any, Any]:
     return (out + (None, None))[:2]
 
 
-def _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out, threads):
+def _dtype_name(dtype: Any) -> str:
+    return dtype if isinstance(dtype, str) else np.dtype(dtype).name
+
+
+def _result_mode(x: Any, out_dtype: Any, gate: Any) -> int:
+    if gate is not None:
+        raise ValueError("out_dtype and gate exclude each other: a gated result has x's dtype")
+    return out_mode(_dtype_name(out_dtype), _core.describe(x, "x")[0])
+
+
+def _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out_dtype, out, threads):
+    if out_dtype is not None:
+        _check_kinds(x=x)
+        mode |= _result_mode(x, out_dtype, gate)
     if partial is not None:
         if indices is not None:
             raise ValueError("partial and indices exclude each other")
         partial = partial_of(partial, _cols(x, "x"), groups)
     y, total = (None, None) if out is None else _outputs(out, 1 if residual is None else 2)
     if y is None:
-        y = _empty_like(x, "x")
+        y = _empty_like(x, "x", None if out_dtype is None else _array_dtype(_dtype_name(out_dtype)))
     if residual is not None and total is None:
         total = _empty_like(residual, "residual")
     others = bias is not None or residual is not None or gate is not None
@@ -129,6 +142,8 @@ def rms_norm(
     indices: Any = None,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: Any = None,
     out: Any = None,
     threads: int | None = 1,
 ) -> Any:
@@ -147,8 +162,9 @@ def rms_norm(
     rounding
         "after_weight": one rounding to x's dtype, as torch and Gemma do. "before_weight": the normalised value is rounded
         before it meets the weight, as in Llama, Qwen and Mistral.
-    weight_offset
-        Added to the weight: 1 in Gemma.
+    weight_offset, gain_rounding
+        Added to the weight: 1 in Gemma. The sum is "wide", in float32 (float64), or rounded "as_weight" to the weight's dtype, as in
+        Nemotron.
     partial, indices
         pRMSNorm: the first ``partial`` elements enter the statistic (an int), or that share of them (a float); or the
         elements that ``indices`` lists, in ascending order.
@@ -156,8 +172,10 @@ def rms_norm(
         The row is normalised as that many pieces.
     eps_place
         "inside" the square root, or "outside".
+    out_dtype
+        float32, bfloat16 or float16: the dtype of the result, where it is not x's; x is not float64 then. Not with a gate.
     out
-        Where to put the result: an array of x's shape and dtype, which may be x itself, residual or gate but overlap nothing in
+        Where to put the result: an array of x's shape and the result's dtype, which may be x itself, residual or gate but overlap nothing in
         any other way. With residual a tuple ``(y, sum)``, of which each may be None. It is returned.
     threads
         How many to use; None: one for each CPU. The result does not depend on it.
@@ -174,10 +192,12 @@ def rms_norm(
     >>> rms_norm(np.array([3.0, 4.0]), gate=np.array([0.0, 1.0]), activation="sigmoid", eps=0.0).round(4)
     array([0.4243, 0.8271])
     """
-    mode = mode_of(rounding, eps_place)
+    mode = mode_of(rounding, eps_place, gain_rounding)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
-    return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out, threads)
+    return _forward(
+        mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out_dtype, out, threads
+    )
 
 
 def layer_norm(
@@ -194,6 +214,8 @@ def layer_norm(
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: Any = None,
     out: Any = None,
     threads: int | None = 1,
 ) -> Any:
@@ -203,5 +225,5 @@ def layer_norm(
     >>> layer_norm(np.array([1.0, 2.0, 3.0]), eps=0.0).round(4)
     array([-1.2247,  0.    ,  1.2247])
     """
-    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
-    return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, None, None, groups, out, threads)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, None, None, groups, out_dtype, out, threads)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from . import _core
-from ._numpy import _array_dtype, _check_kinds, _cols, _empty_like, _float, _indices, _threads
+from ._numpy import _array_dtype, _check_kinds, _cols, _empty_like, _float, _indices, _result_mode, _threads
 from ._options import GATE_AFTER, LAYER, gate_mode, groups_of, mode_of, partial_of
 
 
@@ -40,7 +40,7 @@ def _bias_array(bias: Any, mode: int) -> Any:
 
 
 def _backward(
-    mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, threads
+    mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, own_dtype, threads
 ) -> Gradients | GatedGradients:
     groups = groups_of(groups)
     if partial is not None and indices is not None:
@@ -48,7 +48,9 @@ def _backward(
     partial = partial_of(partial, _cols(x, "x"), groups)
     values = _bias_array(bias, mode)
     _check_kinds(dy=dy, x=x, weight=weight, bias=values, dresidual=dresidual, gate=gate)
-    dx = _empty_like(dy, "dy")
+    if own_dtype:
+        mode |= _result_mode(x, _core.describe(dy, "dy")[0], gate)
+    dx = _empty_like(x, "x") if own_dtype else _empty_like(dy, "dy")
     dgate = None if gate is None else _empty_like(gate, "gate")
     dweight = None if weight is None else _gradient_of("weight", weight)
     dbias = None
@@ -73,13 +75,15 @@ def _gradient_of(name: str, parameter: Any) -> np.ndarray:
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: None = None,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
-    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside",
+    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> Gradients: ...  # fmt: skip
 @overload
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: Any,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
-    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+    partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside",
+    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> GatedGradients: ...  # fmt: skip
 def rms_norm_backward(
     dy: Any,
@@ -98,6 +102,8 @@ def rms_norm_backward(
     indices: Any = None,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    own_dtype: bool = False,
     threads: int | None = 1,
 ) -> Gradients | GatedGradients:
     """The gradients of :func:`rms_norm` for the gradient dy of its result: ``(dx, dweight, dbias)``, with a gate also dgate.
@@ -114,6 +120,9 @@ def rms_norm_backward(
     gate, gate_place, activation
         As in the forward. With a gate the result is ``(dx, dweight, dbias, dgate)``.
 
+    own_dtype
+        Whether the forward had an ``out_dtype``: dy has that dtype, and dx x's. Otherwise dx has dy's, and x may be a sum in float32.
+
     dweight and dbias are summed in float32 and float64 and rounded once; their error does not grow with the rows.
 
     >>> import numpy as np
@@ -122,21 +131,23 @@ def rms_norm_backward(
     >>> grads.dx.round(4), grads.dweight.round(4)
     (array([[ 0.181 , -0.1358]]), array([0.8485, 0.    ]))
     """
-    mode = mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
-    return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, threads)
+    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, own_dtype, threads)
 
 
 @overload
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: None = None,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
-    groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+    groups: int = 1, eps_place: str = "inside",
+    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> Gradients: ...  # fmt: skip
 @overload
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: Any,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
-    groups: int = 1, eps_place: str = "inside", threads: int | None = 1,
+    groups: int = 1, eps_place: str = "inside",
+    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> GatedGradients: ...  # fmt: skip
 def layer_norm_backward(
     dy: Any,
@@ -153,6 +164,8 @@ def layer_norm_backward(
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    own_dtype: bool = False,
     threads: int | None = 1,
 ) -> Gradients | GatedGradients:
     """The gradients of :func:`layer_norm`: ``(dx, dweight, dbias)``, with a gate also dgate; arguments as in :func:`rms_norm_backward`.
@@ -162,5 +175,5 @@ def layer_norm_backward(
     >>> layer_norm_backward(dy, x).dbias
     array([1., 1., 1.])
     """
-    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
-    return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, None, None, groups, threads)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, None, None, groups, own_dtype, threads)

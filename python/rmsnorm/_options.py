@@ -10,10 +10,17 @@ from ._core import partial_count
 LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
 TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm on the CPU, for rmsnorm.patch
 GATE_AFTER, GATE_BEFORE, SIGMOID = 16, 32, 64
+GAIN_AS_WEIGHT = 128
+OUT = 256  # times the code of a result's type, where it is not x's
+QUANTISED_CODES = {"int8": 5, "float8_e4m3fn": 6, "float8_e5m2": 7, "q8_0": 8}
+Q8_0 = QUANTISED_CODES["q8_0"]
+Q8_0_ELEMENTS, Q8_0_BYTES = 32, 34  # of a block
+DTYPE_CODES = {"float32": 1, "float64": 2, "bfloat16": 3, "float16": 4}
 DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
 EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
 GATE_PLACES = {"after": GATE_AFTER, "before": GATE_BEFORE}
+GAIN_ROUNDINGS = {"wide": 0, "as_weight": GAIN_AS_WEIGHT}
 ACTIVATIONS = {"silu": 0, "sigmoid": SIGMOID}
 TOLERANCE = 0.005  # of rmsnorm.patch: a rounding in another place makes a quarter of 16-bit results differ
 _LARGEST = 2**63 - 1  # that the C side takes
@@ -26,11 +33,48 @@ def _choice(name: str, value: str, known: dict[str, int]) -> int:
     return known[value]
 
 
-def mode_of(rounding: str, eps_place: str) -> int:
+def mode_of(rounding: str, eps_place: str, gain_rounding: str = "wide") -> int:
+    gain = 0 if gain_rounding == "wide" else _choice("gain_rounding", gain_rounding, GAIN_ROUNDINGS)
     try:
-        return _MODES[rounding, eps_place]
+        return _MODES[rounding, eps_place] | gain
     except (KeyError, TypeError):
-        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES)
+        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES) | gain
+
+
+def out_mode(out_dtype: str, x_dtype: str) -> int:
+    """For a result of a type of its own; both are names. The types of 64 bits keep to themselves."""
+    if out_dtype == x_dtype:
+        return 0
+    if out_dtype not in DTYPE_CODES or "float64" in (out_dtype, x_dtype):
+        raise ValueError(f"out_dtype is {out_dtype}; with x of {x_dtype} it must be {_results_of(x_dtype)}")
+    return OUT * DTYPE_CODES[out_dtype]
+
+
+def quantised_block(dtype: str, block: int | None, has_scale: bool, cols: int, groups: int) -> tuple[int, int]:
+    """The code of the type, and the elements that share a scale; 0: one is given, or inside."""
+    code = _choice("dtype", dtype, QUANTISED_CODES)
+    if block is not None and (isinstance(block, bool) or not isinstance(block, numbers.Integral)):
+        raise TypeError(f"block must be an int, not {type(block).__name__}")
+    if cols % groups:
+        raise ValueError(f"groups is {groups}; it must be at least 1 and divide the last dimension")
+    if code == Q8_0:
+        if block is not None or has_scale:
+            raise ValueError("q8_0 has its own blocks of 32 elements, with their scales: block and scale must be None")
+        if cols // groups % Q8_0_ELEMENTS:
+            raise ValueError(f"a row has {cols // groups} elements; q8_0 needs a multiple of {Q8_0_ELEMENTS}")
+        return code, 0
+    if has_scale:
+        if block is not None:
+            raise ValueError("scale is one for the tensor, and block asks for others: one of them must be None")
+        return code, 0
+    width = cols // groups if block is None else int(block)
+    if width < 1 or (cols // groups) % width:
+        raise ValueError(f"block is {width}; it must divide the {cols // groups} elements of a row (of a group)")
+    return code, width
+
+
+def _results_of(x_dtype: str) -> str:
+    return "float64" if x_dtype == "float64" else "float32, bfloat16 or float16"
 
 
 def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:

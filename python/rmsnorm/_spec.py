@@ -6,8 +6,10 @@ import dataclasses
 
 import torch
 
-from ._options import ACTIVATIONS, BEFORE_WEIGHT, GATE_PLACES, LAYER, TORCH_SUMS
+from ._options import ACTIVATIONS, BEFORE_WEIGHT, GAIN_ROUNDINGS, GATE_PLACES, LAYER, TORCH_SUMS
+from .torch import _out_mode, _run
 
+_STEPS = {torch.float32: 4}  # of the last place, by which sums in another order may change a result; 2 otherwise
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 
 
@@ -23,25 +25,30 @@ class Spec:
     gate_place: str | None = None  # "after", "before"; None: there is no gate
     activation: str = "silu"  # of the gate
     groups: int = 1
+    gain_rounding: str = "wide"  # or "as_weight": weight + weight_offset is rounded to the weight's type
+    image_dims: int = 0  # of the images whose channels, dimension 1, are normalised; 0: the last dimension is
 
     @property
     def mode(self) -> int:
         flags = {LAYER: self.kind == "layer", BEFORE_WEIGHT: self.rounding == "before_weight", TORCH_SUMS: self.sums == "torch"}
         gate = 0 if self.gate_place is None else GATE_PLACES[self.gate_place] | ACTIVATIONS[self.activation]
-        return sum(flag for flag, on in flags.items() if on) | gate
+        return sum(flag for flag, on in flags.items() if on) | gate | GAIN_ROUNDINGS[self.gain_rounding]
 
     def __str__(self) -> str:
         offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
+        offset += " in the weight's type" if self.gain_rounding == "as_weight" else ""
         groups = f" of {self.groups} groups" if self.groups > 1 else ""
+        channels = f" over the channels of {self.image_dims} dimensions" if self.image_dims else ""
         gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
-        return f"{self.kind} norm{groups}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
+        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """spec is None if nothing gives the norm's bits, and reason says why. Of `compared` elements of bfloat16 `differing` had
     other bits. dtypes: the types of data that were tried. With a gate, forms are the shapes that are served (see _gated_trial),
-    and mixed says whether rows of float32 are, beside a gate and a weight of 16 bits."""
+    and mixed says whether rows of float32 are, beside a gate and a weight of 16 bits. Without a gate, promoted has the types of 16-bit
+    rows that are served beside a weight of float32, each with the type of the result."""
 
     spec: Spec | None
     reason: str = ""
@@ -50,6 +57,7 @@ class Trial:
     dtypes: tuple[torch.dtype, ...] = ()
     forms: frozenset[tuple[int, bool]] = frozenset()
     mixed: bool = False
+    promoted: tuple[tuple[torch.dtype, torch.dtype], ...] = ()
 
 
 def eps_of(module, eps_name, x):
@@ -72,12 +80,21 @@ def device_of(module) -> torch.device:
     return torch.device("cpu") if weight is None else weight.device
 
 
+def run_plain(module, spec: Spec, x, out_dtype=None):
+    """The result of a module without a gate on this library; out_dtype: its type, where it is not x's."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    rows = x.movedim(1, -1) if spec.image_dims else x
+    mode = spec.mode | _out_mode(x, out_dtype)
+    y = _run(rows, weight, bias, eps_of(module, spec.eps_name, x), spec.weight_offset, 0, 1, mode)
+    return y.movedim(-1, 1) if spec.image_dims else y
+
+
 def random_rows(shape, dtype, device, generator):
     return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
 
 
-def compare(got, expected, steps) -> tuple[int, bool]:
-    """How many elements have other bits, and whether all are within so many steps, at the row's largest element, of what is right."""
+def compare(got, expected) -> tuple[int, bool]:
+    """How many elements have other bits, and whether all are within a few steps, at the row's largest element, of what is right."""
     step = torch.finfo(got.dtype).eps * expected.abs().amax(-1, keepdim=True).double()
-    near = bool(((got.double() - expected.double()).abs() <= steps * step).all())
+    near = bool(((got.double() - expected.double()).abs() <= _STEPS.get(got.dtype, 2) * step).all())
     return int((got != expected).sum()), near

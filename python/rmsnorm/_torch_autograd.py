@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 
 from . import _torch_ops  # noqa: F401, defines the operators
-from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_OUTSIDE, LAYER
-from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
+from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_OUTSIDE, GAIN_AS_WEIGHT, LAYER, OUT
+from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX, data_dtype, result_dtype
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
 _add_norm_stats = torch.ops.rmsnorm._add_norm_stats.default
@@ -86,17 +86,23 @@ def rounded(t, dtype, options):
     return t.to(dtype).to(t.dtype) if options[4] & BEFORE_WEIGHT else t
 
 
+def gain(weight, wide, options):
+    """What the norm is multiplied by, in the wide type."""
+    g = weight.to(wide) + options[1]
+    return g.to(weight.dtype).to(wide) if options[4] & GAIN_AS_WEIGHT else g
+
+
 def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None):
     """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row.
 
     dtype: that of the data, where it is not dy's.
     """
     options = (*options, *DEFAULTS[len(options) - 1 :])
-    dtype = dy.dtype if dtype is None else dtype
+    dtype = data_dtype(x, dy, options[4]) if dtype is None else dtype
     e, r, c = statistic(x, options, rows)
     d = dy.to(e.dtype)
     h = rounded((e * r).reshape(x.shape), dtype, options)
-    u = d if weight is None else d * (weight.to(e.dtype) + options[1])
+    u = d if weight is None else d * gain(weight, e.dtype, options)
     u = rounded(u, dtype, options).reshape(e.shape)
     along = _members(e, options) * (rows.sum(u * e) * c)
     dx = u * r - _scattered(along, e.shape[-1], options)
@@ -110,7 +116,7 @@ def tangent(x, dx, weight, dweight, dbias, dtype, options):
     """The derivative of the norm along (dx, dweight, dbias), each of which may be None, in plain torch operations."""
     e, r, c = statistic(x, options)
     dy = torch.zeros_like(x, dtype=e.dtype)
-    g = None if weight is None else weight.to(e.dtype) + options[1]
+    g = None if weight is None else gain(weight, e.dtype, options)
     if dx is not None:
         de = _grouped(dx, options)
         de = de - de.mean(-1, keepdim=True) if options[4] & LAYER else de
@@ -130,22 +136,28 @@ def _sum_to(t, heads, dtype):
     return t.reshape(t.shape[:last].numel(), *t.shape[last:]).sum(0).to(dtype)
 
 
-def gradients_of(dw, db, dy, weight, wanted):
-    """dweight and dbias from those of every row."""
+def gradients_of(dw, db, dtype, weight, wanted):
+    """dweight and dbias from those of every row. dtype: that of the data."""
     heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
-    bias_dtype = torch.float32 if wanted & BIAS_F32 else dy.dtype
+    bias_dtype = torch.float32 if wanted & BIAS_F32 else dtype
     return (
         _sum_to(dw, heads, weight.dtype) if wanted & WANT_DWEIGHT else None,
         _sum_to(db, heads, bias_dtype) if wanted & WANT_DBIAS else None,
     )
 
 
+def mode_in(options):
+    """Options at the end that have their defaults may be missing."""
+    return options[4] if len(options) > 4 else 0
+
+
 def double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype, rows=Whole):
     dx, dw, db = differentiable_backward(dy, x, dsum, weight, ctx.options, rows)
+    dtype = data_dtype(x, dy, mode_in(ctx.options))
     return (
-        dx.to(dy.dtype) if wanted & WANT_DX else None,
+        dx.to(dtype) if wanted & WANT_DX else None,
         dx.to(residual_dtype) if wanted & WANT_DRESIDUAL else None,
-        *gradients_of(dw, db, dy, weight, wanted),
+        *gradients_of(dw, db, dtype, weight, wanted),
     )
 
 
@@ -158,6 +170,8 @@ def _norm_gradients(ctx, dy, backward):
     x, weight, stats = ctx.saved_tensors
     need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
     wanted = ctx.bias_flags | WANT_DX * need_x | WANT_DWEIGHT * need_weight | WANT_DBIAS * need_bias
+    if mode_in(ctx.options) >= OUT:
+        wanted |= WANT_DX  # its type tells the library that x is not a sum in float32
     if differentiated_again():
         dx, _, dweight, dbias = double_backward(ctx, dy, x, None, weight, wanted, x.dtype)
     else:
@@ -291,7 +305,7 @@ class ForwardNorm(TracedNorm):
     @staticmethod
     def jvp(ctx, dx, dweight, dbias, *options):
         x, weight, _ = ctx.saved_tensors
-        return tangent(x, dx, weight, dweight, dbias, x.dtype, ctx.options), None
+        return tangent(x, dx, weight, dweight, dbias, result_dtype(x, ctx.options[4]), ctx.options), None
 
 
 class ForwardAddNorm(TracedAddNorm):

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import torch
 
-from ._options import LAYER
+from ._options import DEFAULTS, LAYER, OUT, Q8_0
 
 WANT_DX, WANT_DWEIGHT, WANT_DBIAS, BIAS_F32, BIAS_PER_HEAD, WANT_DRESIDUAL, WANT_DGATE = 1, 2, 4, 8, 16, 32, 64
+
+
+_RESULTS = {0: None, 1: torch.float32, 3: torch.bfloat16, 4: torch.float16}
+
+
+def result_dtype(x, mode):
+    """The type of the result in this mode."""
+    return _RESULTS[mode // OUT] or x.dtype
+
+
+def data_dtype(x, dy, mode):
+    """The data type of a backward: dy's, since x may be a wider sum, unless the result has a type of its own."""
+    return x.dtype if mode >= OUT else dy.dtype
+
+
+def empty_result(x, options):
+    return torch.empty_like(x, dtype=result_dtype(x, options[4]))
 
 
 def empty_stats(x, groups, mode):
@@ -42,11 +59,11 @@ def _check_weight(x, weight, name):
 def _fake_norm(x, weight, bias, *options):
     _check_weight(x, weight, "weight")
     _check_weight(x, bias, "bias")
-    return torch.empty_like(x)
+    return empty_result(x, options)
 
 
 def _fake_weighted_norm(x, weight, eps):
-    return _fake_norm(x, weight, None)
+    return _fake_norm(x, weight, None, eps, *DEFAULTS)
 
 
 def _fake_norm_stats(x, weight, bias, *options):
@@ -81,6 +98,7 @@ def _fake_gated_norm_stats(x, gate, weight, bias, *options):
 
 def fake_norm_backward(dy, x, weight, stats, wanted, *options):
     """A gradient that is not wanted is a tensor without elements."""
+    data = data_dtype(x, dy, options[4])
     heads = weight.dim() == 2 if weight is not None else bool(wanted & BIAS_PER_HEAD)
     shape = x.shape[-2:] if heads else x.shape[-1:]
 
@@ -88,9 +106,9 @@ def fake_norm_backward(dy, x, weight, stats, wanted, *options):
         return x.new_empty(shape, dtype=dtype) if wanted & want else x.new_empty(0, dtype=torch.float32)
 
     return (
-        torch.empty_like(x, dtype=dy.dtype) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
-        gradient(WANT_DWEIGHT, dy.dtype if weight is None else weight.dtype),
-        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else dy.dtype),
+        torch.empty_like(x, dtype=data) if wanted & WANT_DX else x.new_empty(0, dtype=torch.float32),
+        gradient(WANT_DWEIGHT, data if weight is None else weight.dtype),
+        gradient(WANT_DBIAS, torch.float32 if wanted & BIAS_F32 else data),
     )
 
 
@@ -104,6 +122,34 @@ def fake_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options)
     dx, dweight, dbias = fake_norm_backward(dy, x, weight, stats, wanted, *options)
     dgate = torch.empty_like(gate) if wanted & WANT_DGATE else gate.new_empty(0, dtype=torch.float32)
     return dx, dgate, dweight, dbias
+
+
+def quantised_bytes(code, cols):
+    """Bytes of a row as q."""
+    return cols // 32 * 34 if code == Q8_0 else cols
+
+
+def empty_rows(x, width, dtype):
+    """(leading dimensions of x, width), dense in x's order of rows."""
+    lead = torch.empty_like(x.select(-1, 0))
+    strides = (*(s * width for s in lead.stride()), 1)
+    return torch.empty_strided((*lead.shape, width), strides, dtype=dtype, device=x.device)
+
+
+def fake_quantised_norm(x, residual, gate, scale, dtype, block, scale_least, with_y, weight, bias, *options):
+    if residual is not None and residual.shape != x.shape:
+        raise RuntimeError("rmsnorm: residual must have the shape of x")
+    if gate is not None:
+        _check_gate(x, gate)
+    if block < 0:
+        raise RuntimeError("rmsnorm: block must be at least 1")
+    y, nothing = _fake_norm(x, weight, bias, *options), x.new_empty(0, dtype=torch.float32)
+    return (
+        empty_rows(x, quantised_bytes(dtype, x.shape[-1]), torch.uint8),
+        empty_rows(x, x.shape[-1] // block, torch.float32) if block else nothing,
+        y if with_y else nothing.clone(),
+        nothing.clone() if residual is None else torch.empty_like(x, dtype=residual.dtype),
+    )
 
 
 def empty_numbers(x, doubles, groups):
@@ -142,6 +188,7 @@ FAKES = {
     "_gated_norm_backward": fake_gated_norm_backward,
     "_norm_backward": fake_norm_backward,
     "_add_norm_backward": fake_add_norm_backward,
+    "_quantised_norm": fake_quantised_norm,
     "_split_stats": _fake_split_stats,
     "_split_merge": _fake_split_merge,
     "_split_apply": _fake_split_apply,

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
 from ._torch_autograd import alive, another, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
-from ._torch_autograd import rounded, statistic, tangent
+from ._torch_autograd import gain, rounded, statistic, tangent
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
 
 _gated_norm = torch.ops.rmsnorm._gated_norm.default
@@ -47,7 +47,7 @@ def _ungated(x, weight, bias, options):
     e, r, _ = statistic(x, options)
     m, dtype = rounded((e * r).reshape(x.shape), x.dtype, options), _product_dtype(x, weight, bias)
     if weight is not None:
-        m = rounded(m * (weight.to(e.dtype) + options[1]), dtype, options)
+        m = rounded(m * gain(weight, e.dtype, options), dtype, options)
     return m if bias is None else rounded(m + bias.to(e.dtype), dtype, options)
 
 
@@ -85,7 +85,7 @@ def _gradients(ctx, dy, backward):
     wanted = ctx.bias_flags | sum(want for want, need in zip(wants, needed) if need)
     if differentiated_again():
         dx, dgate, *rows = _differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
-        found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy, weight, wanted))
+        found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy.dtype, weight, wanted))
     else:
         found = backward(dy, x, gate, bias, weight, stats, wanted, *ctx.options)
     return (g if need else None for g, need in zip(found, needed))

@@ -10,6 +10,9 @@ torch's dispatcher 0.1 microseconds. ``stats`` is one tensor of shape (1 or 2, l
 r and, for LayerNorm, the mean; its strides follow x's order of rows. The operators ``_gated_...`` have a gate, whose place and
 activation are in the mode; their backward needs the bias where the gate comes after the norm.
 
+``_quantised_norm`` gives the result quantised, as bytes of shape (leading dimensions, bytes of a row), its scales (leading dimensions,
+blocks), the result itself if with_y, and the sum if there is a residual; what is not asked for has no elements.
+
 The operators ``_split_...`` are the halves of the operations, for rows whose columns are spread over processes. Their ``stats`` and
 ``sums`` are float64 tensors of shape (leading dimensions, groups times 3 or 2): the structs of the library.
 """
@@ -41,6 +44,8 @@ _SCHEMAS = {
     " -> (Tensor, Tensor, Tensor)",
     "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor, Tensor)",
+    "_quantised_norm": "(Tensor x, Tensor? residual, Tensor? gate, Tensor? scale, int dtype, int block, float scale_least, int with_y, "
+    f"Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
     "_split_stats": f"(Tensor x, {_OPTIONS}) -> Tensor",
     "_split_merge": "(Tensor a, Tensor b) -> Tensor",
     "_split_apply": f"(Tensor x, Tensor stats, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
@@ -185,11 +190,19 @@ def _try_gates(kernels: dict, mode: int) -> list[torch.Tensor]:
     return [y, stats, kernels["_gated_norm"](x, z, w, w, *options), *gradients]
 
 
+def _try_quantised(kernels: dict, mode: int) -> list[torch.Tensor]:
+    x = torch.arange(-32.0, 32.0).reshape(2, 32) / 7
+    w, options = torch.linspace(0.5, 1.5, 32), (1e-5, 0.0, 0, 1, mode, None)
+    attempts = ((5, 16, None), (6, 32, None), (7, 0, torch.ones(1)), (8, 0, None))
+    return [t for dtype, block, scale in attempts
+            for t in kernels["_quantised_norm"](x, x, None, scale, dtype, block, 0.0, 1, w, w, *options)]  # fmt: skip
+
+
 def _self_test() -> None:
     """A call of every kernel against the same call from Python; an exception tells what went wrong."""
     registered = {name: getattr(torch.ops.rmsnorm, name).default for name in _SCHEMAS}
     gates = (GATE_AFTER | BEFORE_WEIGHT, GATE_BEFORE | LAYER | SIGMOID)
-    for attempt, mode in (*((_try_all, m) for m in (0, LAYER)), *((_try_gates, m) for m in gates)):
+    for attempt, mode in (*((_try_all, m) for m in (0, LAYER)), *((_try_gates, m) for m in gates), (_try_quantised, 0)):
         for got, right in zip(attempt(registered, mode), attempt(PYTHON_KERNELS, mode)):
             if got.shape != right.shape or got.stride() != right.stride() or not torch.equal(got, right):
                 raise RuntimeError("a kernel gave a wrong result")

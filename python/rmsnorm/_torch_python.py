@@ -8,15 +8,20 @@ from __future__ import annotations
 import torch
 
 from . import _core
-from ._options import DEFAULTS
+from ._options import DEFAULTS, QUANTISED_CODES
 from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX
-from ._torch_fakes import empty_numbers, empty_stats, fake_add_norm_backward, fake_gated_norm_backward, fake_norm_backward
+from ._torch_fakes import empty_numbers, empty_result, empty_stats, fake_add_norm_backward, fake_gated_norm_backward, fake_norm_backward
+from ._torch_fakes import fake_quantised_norm
 
 _DTYPES = {torch.float32: 1, torch.float64: 2, torch.bfloat16: 3, torch.float16: 4}
 
 
 def _describe(t):
     return None if t is None else (t.data_ptr(), _code(t), tuple(t.shape), t.stride())
+
+
+def _describe_bytes(t):
+    return t.data_ptr(), QUANTISED_CODES["int8"], tuple(t.shape), t.stride()
 
 
 def _code(t):
@@ -46,7 +51,7 @@ def _python_forward(x, residual, weight, bias, y, total, stats, options, gate=No
 
 
 def _python_norm(x, weight, bias, *options):
-    y = torch.empty_like(x)
+    y = empty_result(x, options)
     _python_forward(x, None, weight, bias, y, None, None, options)
     return y
 
@@ -56,31 +61,31 @@ def _python_weighted_norm(x, weight, eps):
 
 
 def _python_norm_stats(x, weight, bias, *options):
-    y, stats = torch.empty_like(x), empty_stats(x, *options[3:5])
+    y, stats = empty_result(x, options), empty_stats(x, *options[3:5])
     _python_forward(x, None, weight, bias, y, None, stats, options)
     return y, stats
 
 
 def _python_add_norm(x, residual, weight, bias, *options):
-    y, total = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype)
+    y, total = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype)
     _python_forward(x, residual, weight, bias, y, total, None, options)
     return y, total
 
 
 def _python_add_norm_stats(x, residual, weight, bias, *options):
-    y, total, stats = torch.empty_like(x), torch.empty_like(x, dtype=residual.dtype), empty_stats(x, *options[3:5])
+    y, total, stats = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype), empty_stats(x, *options[3:5])
     _python_forward(x, residual, weight, bias, y, total, stats, options)
     return y, total, stats
 
 
 def _python_gated_norm(x, gate, weight, bias, *options):
-    y = torch.empty_like(x)
+    y = empty_result(x, options)
     _python_forward(x, None, weight, bias, y, None, None, options, gate)
     return y
 
 
 def _python_gated_norm_stats(x, gate, weight, bias, *options):
-    y, stats = torch.empty_like(x), empty_stats(x, *options[3:5])
+    y, stats = empty_result(x, options), empty_stats(x, *options[3:5])
     _python_forward(x, None, weight, bias, y, None, stats, options, gate)
     return y, stats
 
@@ -108,6 +113,15 @@ def _python_backward(dy, x, dsum, weight, stats, wanted, results, options, gate=
     wants = (WANT_DX, WANT_DRESIDUAL, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
     outputs = (_describe(r) if wanted & want else None for r, want in zip(results, wants))
     _run(_core.backward, *inputs, *_statistics(stats), *outputs, *options)
+
+
+def _python_quantised_norm(x, residual, gate, scale, dtype, block, scale_least, with_y, weight, bias, *options):
+    arguments = (x, residual, gate, scale, dtype, block, scale_least, with_y, weight, bias)
+    q, scales, y, total = results = fake_quantised_norm(*arguments, *options)
+    inputs = (_describe(t) for t in (x, residual, gate, weight, bias))
+    outputs = (_describe(y) if with_y else None, None if residual is None else _describe(total), _describe_bytes(q))
+    _run(_core.forward_quantised, *inputs, *outputs, _describe(scales if block else scale), dtype, block, scale_least, *options)
+    return results
 
 
 def _is_empty(x):
@@ -166,6 +180,7 @@ PYTHON_KERNELS = {
     "_gated_norm_backward": _python_gated_norm_backward,
     "_norm_backward": _python_norm_backward,
     "_add_norm_backward": _python_add_norm_backward,
+    "_quantised_norm": _python_quantised_norm,
     "_split_stats": _python_split_stats,
     "_split_merge": _python_split_merge,
     "_split_apply": _python_split_apply,

@@ -8,6 +8,7 @@ it changes one result in a hundred thousand. So a norm is tried in both and in i
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -16,11 +17,13 @@ import torch
 
 from . import _gated_trial
 from ._options import TOLERANCE
-from ._spec import Spec, Trial, compare, device_of, eps_name_of, eps_of, random_rows
-from .torch import CUDA_KERNELS, _run
+from ._spec import Spec, Trial, compare, device_of, eps_name_of, random_rows, run_plain
+from .torch import CUDA_KERNELS
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ROWS = 64
+_LEADING = ((64,), (3, 5), (2, 3, 4))
+_IMAGES = {4: ((2, 5, 6), (1, 3, 4), (3, 1, 7)), 3: ((2, 30), (1, 12), (3, 7))}  # n and the dimensions behind the channels
+_NO_MATCH = "no arithmetic of this library gives its bits"
 _FREE_WIDTH = 128  # the rows on which a norm without a weight is tried
 
 
@@ -63,29 +66,34 @@ def _obstacle(module) -> str | None:
 # ---- the trial ----
 
 
-def _candidates(module) -> Iterator[Spec]:
+def _candidates(module, image_dims) -> Iterator[Spec]:
     """torch's order of the sums first: where it is right, all bits are."""
     weighted = getattr(module, "weight", None) is not None
     orders = [("rms", "torch")] if device_of(module).type == "cpu" else []
     for kind, sums in (*orders, ("rms", "rmsnorm"), ("layer", "rmsnorm")):
         for rounding in ("after_weight", "before_weight") if weighted else ("after_weight",):
             for offset in (0.0, 1.0) if weighted else (0.0,):
-                yield Spec(kind, rounding, offset, eps_name_of(module), sums)
+                for gain in ("wide", "as_weight") if offset else ("wide",):
+                    yield Spec(kind, rounding, offset, eps_name_of(module), sums, gain_rounding=gain, image_dims=image_dims)
 
 
 class _Rows:
-    """A copy of the module with random parameters in dtype, random rows, and its results."""
+    """A copy of the module with random parameters in dtype, random rows or images, and its results. rows_dtype: that of the rows."""
 
-    def __init__(self, module, dtype):
+    def __init__(self, module, dtype, image_dims, rows_dtype=None):
         generator = torch.Generator("cpu").manual_seed(20261115)
         self.module = copy.deepcopy(module).to(dtype=dtype)
         for p in self.module.parameters():
             p.data = random_rows(p.shape, dtype, p.device, generator)
         self.module.eval()
-        width = self._width()
-        self.inputs = [random_rows((*leading, *width), dtype, device_of(module), generator) * 3
-                       for leading in ((_ROWS,), (3, 5), (2, 3, 4))]  # fmt: skip
+        self.inputs = [random_rows(shape, rows_dtype or dtype, device_of(module), generator) * 3 for shape in self._shapes(image_dims)]
         self.results = [self.module(x) for x in self.inputs]
+        self.out_dtype = getattr(self.results[0], "dtype", None)
+
+    def _shapes(self, image_dims):
+        if image_dims:
+            return [(n, *self._width(), *size) for n, *size in _IMAGES[image_dims]]
+        return [(*leading, *self._width()) for leading in _LEADING]
 
     def _width(self):
         weight = getattr(self.module, "weight", None)
@@ -97,43 +105,80 @@ class _Rows:
         """How many elements have other bits than spec gives, of how many, and whether those are neighbours of what is right."""
         differing = compared = 0
         near = True
-        weight, bias = getattr(self.module, "weight", None), getattr(self.module, "bias", None)
         for x, expected in zip(self.inputs, self.results):
-            got = _run(x, weight, bias, eps_of(self.module, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+            got = run_plain(self.module, spec, x, self.out_dtype)
             if not isinstance(expected, torch.Tensor) or expected.dtype != got.dtype or expected.shape != got.shape:
                 return 1, 1, False
-            count, close = compare(got, expected, 2)
+            rows = (t.movedim(1, -1) if spec.image_dims else t for t in (got, expected))
+            count, close = compare(*rows)
             near &= close
             differing += count
             compared += got.numel()
         return differing, compared, near
 
 
+    def agrees(self, spec, tolerance) -> bool:
+        """With torch's sums every bit must be equal. With the library's own, the sums show in most elements of wide types."""
+        differing, compared, near = self.compare(spec)
+        if spec.sums == "torch":
+            return differing == 0
+        wide = self.out_dtype in (torch.float32, torch.float64) and tolerance > 0
+        return near and (wide or differing <= tolerance * compared)
+
+
 def _accepts(spec, rows: dict[torch.dtype, _Rows], own, tolerance) -> Trial | None:
-    """With torch's sums every bit must be equal. With the library's own, the sums show in most elements of float32, and a
-    share of `tolerance` of the 16-bit ones may differ."""
-    if spec.sums == "torch":
-        if own == torch.float64 or any(r.compare(spec)[0] for r in rows.values()):
-            return None
-        return Trial(spec, "", 0, rows[torch.bfloat16].compare(spec)[1], tuple(rows))
-    dtypes = dict.fromkeys((torch.bfloat16, own))
-    for dtype in dtypes:
-        differing, compared, near = rows[dtype].compare(spec)
-        wide = dtype in (torch.float32, torch.float64) and tolerance > 0
-        if not near or not (wide or differing <= tolerance * compared):
-            return None
+    """A norm with torch's sums is tried in every type, and one with the library's own in bfloat16 and in its own type."""
+    if spec.sums == "torch" and own == torch.float64:
+        return None
+    dtypes = tuple(rows) if spec.sums == "torch" else tuple(dict.fromkeys((torch.bfloat16, own)))
+    if not all(rows[dtype].agrees(spec, tolerance) for dtype in dtypes):
+        return None
     differing, compared, _ = rows[torch.bfloat16].compare(spec)
-    return Trial(spec, "", differing, compared, tuple(dtypes))
+    return Trial(spec, "", differing, compared, dtypes)
+
+
+def _promotions(module, spec, tolerance, image_dims) -> Iterator[tuple[torch.dtype, torch.dtype]]:
+    """The types of 16-bit rows that the module takes beside its weight of float32, and those of its results."""
+    for dtype in (torch.bfloat16, torch.float16):
+        try:
+            rows = _Rows(module, torch.float32, image_dims, dtype)
+            if rows.agrees(spec, tolerance):
+                yield dtype, rows.out_dtype
+        except Exception:  # this module does not mix types
+            continue
+
+
+def _find_form(module, tolerance, image_dims) -> Trial:
+    """The arithmetic on rows, or on images of so many dimensions."""
+    weight = getattr(module, "weight", None)
+    own = weight.dtype if weight is not None else torch.bfloat16
+    rows = {dtype: _Rows(module, dtype, image_dims) for dtype in dict.fromkeys((torch.bfloat16, torch.float32, own))}
+    found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module, image_dims)) if t is not None]
+    if not found:
+        return Trial(None, _NO_MATCH)
+    best = min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+    if own != torch.float32 or weight is None:
+        return best
+    return dataclasses.replace(best, promoted=tuple(_promotions(module, best.spec, tolerance, image_dims)))
+
+
+def _attempt(find, *arguments) -> Trial:
+    """A module may do anything with rows of numbers."""
+    try:
+        return find(*arguments)
+    except Exception as error:
+        return Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
 
 
 def _find(module, tolerance) -> Trial:
-    weight = getattr(module, "weight", None)
-    own = weight.dtype if weight is not None else torch.bfloat16
-    rows = {dtype: _Rows(module, dtype) for dtype in dict.fromkeys((torch.bfloat16, torch.float32, own))}
-    found = [t for t in (_accepts(spec, rows, own, tolerance) for spec in _candidates(module)) if t is not None]
-    if not found:
-        return Trial(None, "no arithmetic of this library gives its bits")
-    return min(found, key=lambda t: (t.spec.sums != "torch", t.differing))
+    """Rows first. A norm over channels refuses them, or makes something else of them."""
+    weight, failed = getattr(module, "weight", None), []
+    for image_dims in (0, *_IMAGES) if weight is not None and weight.dim() == 1 else (0,):
+        trial = _attempt(_find_form, module, tolerance, image_dims)
+        if trial.spec is not None:
+            return trial
+        failed.append(trial)
+    return next((t for t in failed if t.reason == _NO_MATCH), failed[0])
 
 
 def _key(module) -> Any:
@@ -151,9 +196,6 @@ def try_module(module, tolerance=TOLERANCE, known=None) -> Trial:
         return Trial(None, obstacle)
     key = _key(module)
     if key not in known:
-        try:
-            with torch.no_grad():
-                known[key] = (_gated_trial.find if _gated_trial.is_gated(module) else _find)(module, tolerance)
-        except Exception as error:  # a module may do anything with rows of numbers
-            known[key] = Trial(None, f"it could not be tried: {type(error).__name__}: {error}")
+        with torch.no_grad():
+            known[key] = _attempt(_gated_trial.find if _gated_trial.is_gated(module) else _find, module, tolerance)
     return known[key]

@@ -17,9 +17,8 @@ import torch
 
 from . import _gated_trial
 from ._options import TOLERANCE
-from ._spec import Spec, Trial, device_of, eps_of
+from ._spec import Spec, Trial, device_of, run_plain
 from ._trial import try_module
-from .torch import _run
 
 __all__ = ["Entry", "Report", "Spec", "Trial", "patch"]
 
@@ -100,10 +99,11 @@ class _Patched:
                 return _gated_trial.run(self, spec, *arguments)
         elif len(inputs) == 1 and not named:
             (x,) = inputs
-            tried = x.device.type == self._rmsnorm_device and x.dtype in trial.dtypes
-            if tried and (weight is None or weight.dtype is x.dtype):
-                bias = getattr(self, "bias", None)
-                return _run(x, weight, bias, eps_of(self, spec.eps_name, x), spec.weight_offset, 0, 1, spec.mode)
+            if x.device.type == self._rmsnorm_device and spec.image_dims in (0, x.dim()):
+                if x.dtype in trial.dtypes and (weight is None or weight.dtype is x.dtype):
+                    return run_plain(self, spec, x)
+                if weight is not None and weight.dtype is torch.float32 and x.dtype in dict(trial.promoted):
+                    return run_plain(self, spec, x, dict(trial.promoted)[x.dtype])
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
 
     def __reduce_ex__(self, protocol):
@@ -139,12 +139,16 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
     swapped that does not give equal bits.
 
+    Norms over the channels of images (N, C, H, W), or of (N, C, W), are found in the same way.
+
     Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped by the same rule: their exponential is
     the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.
 
+    A norm whose weight is float32 is tried with rows of bfloat16 and float16 as well, and then gives what the module gives,
+    float32 in Llama's case.
+
     Modules keep their parameters, names, hooks and isinstance; only their class is a subclass of the old one. Calls with
-    other types than were tried (a float32 weight and bfloat16 data) or on another kind of device than the module's go to the
-    old forward.
+    other types than were tried or on another kind of device than the module's go to the old forward.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")

@@ -17,9 +17,10 @@ import torch
 
 from . import _torch_gates, sharded
 from ._options import LAYER, gate_mode, mode_of, partial_of
-from .torch import _run
+from .torch import _channels_last, _run
 
-__all__ = ["GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]
+__all__ = ["ChannelsFirstLayerNorm", "ChannelsFirstRMSNorm", "GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm",
+           "ShardedLayerNorm", "ShardedRMSNorm"]  # fmt: skip
 
 _Device = Union[torch.device, str, int, None]
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
@@ -104,6 +105,38 @@ class LayerNorm(torch.nn.LayerNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return _normalize(input, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER)
+
+
+class ChannelsFirstRMSNorm(torch.nn.RMSNorm):
+    """RMSNorm over dimension 1, the channels of images (N, C, H, W), which are not copied.
+
+    >>> ChannelsFirstRMSNorm(96, eps=1e-6)(torch.ones(2, 96, 8, 8)).shape
+    torch.Size([2, 96, 8, 8])
+    """
+
+    def __init__(
+        self, channels: int, eps: float | None = None, elementwise_affine: bool = True, device: _Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__((channels,), eps, elementwise_affine, device=device, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = _channels_last(x)
+        return _normalize(x, self.normalized_shape, self.weight, None, self.eps, 0, 0).movedim(-1, 1)
+
+
+class ChannelsFirstLayerNorm(torch.nn.LayerNorm):
+    """LayerNorm over dimension 1, the channels of images (N, C, H, W), which are not copied."""
+
+    def __init__(
+        self, channels: int, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device: _Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__((channels,), eps, elementwise_affine, bias, device=device, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = _channels_last(x)
+        return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER).movedim(-1, 1)
 
 
 class GatedRMSNorm(torch.nn.RMSNorm):

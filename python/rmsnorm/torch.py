@@ -6,7 +6,8 @@
 >>> rmsnorm.torch.rms_norm(x, w, eps=0.0)
 tensor([[0.8485, 2.2627]])
 
-Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
+Norms go over the last dimension or, with ``channels_first=True``, over dimension 1, as the channels of images (N, C, H, W); such
+images are read where they are. Results have x's dtype and strides (those of ``torch.empty_like``), also under autocast. Tensors may have any strides: rows
 that two strides describe, as in q and k slices and (B, H, T, D) transposes, are read where they are; others are copied. On the
 CPU the work runs on torch's own threads (``torch.set_num_threads``), and the bits do not depend on their number. CUDA tensors
 need the package rmsnorm-cuda; the work is queued on torch's current stream.
@@ -21,11 +22,14 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
+from . import _torch_quantised as _quantised
 from ._core import partial_count
-from ._options import LAYER, gate_mode, groups_of, mode_of, partial_of
+from ._options import LAYER, OUT, gate_mode, groups_of, mode_of, out_mode, partial_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
+from ._torch_quantised import Quantised
 
-__all__ = ["CUDA_KERNELS", "KERNELS", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
+__all__ = ["CUDA_KERNELS", "KERNELS", "Quantised", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "modulate",
+           "rms_norm", "rms_norm_quantised"]  # fmt: skip
 
 _norm_operator = torch.ops.rmsnorm._norm.default
 # What an operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo.
@@ -47,7 +51,7 @@ def _plain_norm(x, weight, bias, eps):
 
 
 def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, indices=None):
-    if _dtensor is not None and _dtensor.is_spread(x, weight, bias, groups, indices):
+    if _dtensor is not None and mode < OUT and _dtensor.is_spread(x, weight, bias, groups, indices):
         return _dtensor.norm(x, weight, bias, eps, weight_offset, partial, mode)
     if _is_grad_enabled() or _forward_ad._current_level >= 0:
         transformed = _functorch_level() is not None or _forward_ad._current_level >= 0
@@ -126,6 +130,24 @@ def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) ->
     return _index_tensors[key]
 
 
+_DTYPE_NAMES = {getattr(torch, name): name for name in ("float32", "float64", "bfloat16", "float16")}
+
+
+def _out_mode(x, out_dtype, gate=None):
+    if out_dtype is None or out_dtype is x.dtype:
+        return 0
+    if gate is not None:
+        raise ValueError("out_dtype and gate exclude each other: a gated result has x's dtype")
+    return out_mode(_DTYPE_NAMES.get(out_dtype, out_dtype), _DTYPE_NAMES.get(x.dtype, x.dtype))
+
+
+def _channels_last(x):
+    """A view of images whose channels, dimension 1, come last."""
+    if x.dim() < 2:
+        raise ValueError(f"x has the shape {tuple(x.shape)}; with channels_first its channels are dimension 1")
+    return x.movedim(1, -1)
+
+
 def rms_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -141,11 +163,16 @@ def rms_norm(
     indices: Iterable[int] | None = None,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    channels_first: bool = False,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension; options as in :func:`rmsnorm.rms_norm`.
 
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
-    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient.
+    ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient. gain_rounding: "as_weight" rounds
+    ``weight + weight_offset`` to the weight's dtype, as Nemotron does. channels_first: over dimension 1. out_dtype: float32, bfloat16 or
+    float16, which the result is rounded to instead of x's dtype; not with a gate.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
@@ -153,7 +180,15 @@ def rms_norm(
     >>> x.grad
     tensor([[ 0.2566, -0.0641, -0.0641]])
     """
-    mode = 0 if rounding == "after_weight" and eps_place == "inside" else mode_of(rounding, eps_place)
+    if channels_first:
+        x, gate = _channels_last(x), None if gate is None else _channels_last(gate)
+        return rms_norm(
+            x, weight, eps, bias=bias, gate=gate, gate_place=gate_place, activation=activation, rounding=rounding,
+            weight_offset=weight_offset, partial=partial, indices=indices, groups=groups, eps_place=eps_place,
+            gain_rounding=gain_rounding, out_dtype=out_dtype,
+        ).movedim(-1, 1)  # fmt: skip
+    plain = rounding == "after_weight" and eps_place == "inside" and gain_rounding == "wide" and out_dtype is None
+    mode = 0 if plain else mode_of(rounding, eps_place, gain_rounding) | _out_mode(x, out_dtype, gate)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
         groups = groups_of(groups)
@@ -182,10 +217,19 @@ def layer_norm(
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    channels_first: bool = False,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
-    mode = LAYER | mode_of(rounding, eps_place) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode |= _out_mode(x, out_dtype, gate)
     groups = groups_of(groups)
+    if channels_first:
+        x, gate = _channels_last(x), None if gate is None else _channels_last(gate)
+        run = (x, weight, bias) if gate is None else (x, gate, weight, bias)
+        norm = _run if gate is None else _gates.run
+        return norm(*run, eps, weight_offset, 0, groups, mode, None).movedim(-1, 1)
     if gate is not None:
         return _gates.run(x, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
     return _run(x, weight, bias, eps, weight_offset, 0, groups, mode)
@@ -204,6 +248,7 @@ def add_rms_norm(
     indices: Iterable[int] | None = None,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``s = x + residual`` and its :func:`rms_norm`, in one pass: ``(y, s)``.
 
@@ -214,7 +259,7 @@ def add_rms_norm(
     >>> s
     tensor([3., 4.])
     """
-    mode, groups = mode_of(rounding, eps_place), groups_of(groups)
+    mode, groups = mode_of(rounding, eps_place, gain_rounding), groups_of(groups)
     partial, elements = _statistic_of(x, partial, indices, groups)
     return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, elements)
 
@@ -230,7 +275,143 @@ def add_layer_norm(
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
+    gain_rounding: str = "wide",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``."""
-    mode, groups = LAYER | mode_of(rounding, eps_place), groups_of(groups)
+    mode, groups = LAYER | mode_of(rounding, eps_place, gain_rounding), groups_of(groups)
     return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode, None)
+
+
+# ---- adaLN ----
+
+
+def _samples_of(x, parameter, name):
+    """A scale or shift as (samples, n), or as (rows, n) where every row has its own; and which of them it is."""
+    per_sample = (x.shape[0], *(1,) * (x.dim() - 2), x.shape[-1])
+    if parameter.shape == x.shape:
+        return parameter.reshape(-1, x.shape[-1]), False
+    if tuple(parameter.shape) in (per_sample, (x.shape[0], x.shape[-1])):
+        return parameter.reshape(x.shape[0], x.shape[-1]), True
+    raise ValueError(f"{name} has the shape {tuple(parameter.shape)}; {(x.shape[0], x.shape[-1])}, {per_sample} or {tuple(x.shape)} is wanted")
+
+
+def modulate(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    kind: str = "layer",
+    rounding: str = "before_weight",
+    weight_offset: float = 1.0,
+    gain_rounding: str = "as_weight",
+) -> torch.Tensor:
+    """adaLN: ``norm(x) * (1 + scale) + shift`` with a scale and shift for each sample, or for each row; all have gradients.
+
+    x is (samples, ..., n). scale and shift are (samples, n) or (samples, 1, ..., n), also parts of a wider tensor (``chunk``), which
+    are not copied; or have x's shape. They are of x's dtype or float32. kind: "layer" or "rms". The defaults round where models do
+    that write ``norm(x) * (1 + scale) + shift`` in x's dtype; the other options are those of :func:`layer_norm`.
+
+    >>> import torch
+    >>> x, parts = torch.tensor([[[1.0, 3.0], [2.0, 6.0]]]), torch.tensor([[1.0, 1.0, 0.0, 5.0]])
+    >>> modulate(x, *parts.chunk(2, dim=-1), eps=0.0)
+    tensor([[[-2.,  7.],
+             [-2.,  7.]]])
+    """
+    if kind not in ("layer", "rms"):
+        raise ValueError(f"kind is {kind!r}; it must be one of 'layer', 'rms'")
+    if x.dim() < 2:
+        raise ValueError(f"x has the shape {tuple(x.shape)}; it needs a dimension of samples")
+    mode = (LAYER if kind == "layer" else 0) | mode_of(rounding, "inside", gain_rounding)
+    weight, per_sample = _samples_of(x, scale, "scale")
+    bias = None
+    if shift is not None:
+        bias, alike = _samples_of(x, shift, "shift")
+        if alike != per_sample:
+            raise ValueError("scale and shift must both belong to the samples, or both to the rows")
+    samples = x.reshape(x.shape[0] if per_sample else 1, -1, x.shape[-1])
+    if per_sample:
+        samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension
+    y = _run(samples, weight, bias, eps, weight_offset, 0, 1, mode)
+    return (y.transpose(0, 1) if per_sample else y).reshape(x.shape)
+
+
+# ---- quantised results ----
+
+
+def rms_norm_quantised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    dtype: str = "int8",
+    block: int | None = None,
+    scale: torch.Tensor | float | None = None,
+    scale_least: float = 0.0,
+    residual: torch.Tensor | None = None,
+    return_y: bool = False,
+    bias: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    partial: int | float | None = None,
+    indices: Iterable[int] | None = None,
+    groups: int = 1,
+    eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: torch.dtype | None = None,
+) -> Quantised:
+    """:func:`rms_norm` with a quantised result, ``(q, scale, y, sum)``, for inference: nothing of it has gradients.
+
+    q is the result y, rounded to x's dtype (or out_dtype), divided by a scale and rounded to nearest even: ``q * scale`` is near y.
+
+    dtype
+        "int8", from -127 to 127; "float8_e4m3fn"; "float8_e5m2"; or "q8_0", ggml's blocks of 32 elements in 34 bytes.
+    block, scale, scale_least
+        By default each row (of each group) has a scale, ``max(abs(y)) / M`` where M is 127, 448 or 57344; with block each ``block``
+        elements of a row. Computed scales are at least scale_least. ``scale`` gives one for the whole tensor instead.
+    residual, return_y
+        With a residual ``x + residual`` is normalised, and is the sum of the result. return_y: y is kept too.
+
+    >>> import torch
+    >>> found = rms_norm_quantised(torch.tensor([[1.0, -2.0, 3.0, 4.0]]), eps=0.0)
+    >>> found.q, found.scale
+    (tensor([[ 32, -64,  95, 127]], dtype=torch.int8), tensor([[0.0115]]))
+    """
+    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode |= _out_mode(x, out_dtype)
+    groups = groups_of(groups)
+    partial, elements = _statistic_of(x, partial, indices, groups)
+    options = (eps, weight_offset, partial, groups, mode, elements)
+    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)
+
+
+def layer_norm_quantised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    dtype: str = "int8",
+    block: int | None = None,
+    scale: torch.Tensor | float | None = None,
+    scale_least: float = 0.0,
+    residual: torch.Tensor | None = None,
+    return_y: bool = False,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
+    rounding: str = "after_weight",
+    weight_offset: float = 0.0,
+    groups: int = 1,
+    eps_place: str = "inside",
+    gain_rounding: str = "wide",
+    out_dtype: torch.dtype | None = None,
+) -> Quantised:
+    """:func:`layer_norm` with a quantised result; arguments as in :func:`rms_norm_quantised`."""
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode |= _out_mode(x, out_dtype)
+    options = (eps, weight_offset, 0, groups_of(groups), mode, None)
+    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)

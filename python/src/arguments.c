@@ -22,6 +22,9 @@ static PyObject *raise_status(rms_status status) {
   case RMS_E_MODE:
     subject = "weight_offset: ";
     break;
+  case RMS_E_SCALE:
+    subject = "block, scale_least: ";
+    break;
   case RMS_E_ALIAS:
     subject = "out: ";
     break;
@@ -105,7 +108,7 @@ int pn_read_spec(rms_spec *spec, pn_arguments *a, PyObject *const *args) {
   long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
-  a->torch_sums = (mode & PN_MODE_TORCH_SUMS) != 0;
+  a->mode = mode;
   pn_set_mode(spec, mode);
   return read_indices(args[5], spec, a);
 }
@@ -183,6 +186,25 @@ int pn_check_numbers(const pn_array *s, const pn_array *x, int64_t width, int32_
     good = t->shape[d] == rows->shape[d];
   if (!good) PyErr_Format(PyExc_ValueError, "%s has a wrong shape or dtype", s->name);
   return good ? 0 : -1;
+}
+
+static int check_result(const pn_array *y, const pn_array *x, int64_t mode) {
+  const int32_t wanted = pn_result_dtype(mode, x->tensor.dtype);
+  if (pn_check_shape(y, x) != 0) return -1;
+  if (!y->owner || y->tensor.dtype == wanted) return 0;
+  PyErr_Format(PyExc_TypeError, "%s has dtype %s; %s is wanted", y->name, pn_dtype_name(y->tensor.dtype),
+               pn_dtype_name(wanted));
+  return -1;
+}
+
+int pn_check_forward(const pn_arguments *a) {
+  const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *gate = &a->arrays[2], *weight = &a->arrays[3];
+  const pn_array *bias = &a->arrays[4], *y = &a->arrays[5], *sum = &a->arrays[6];
+  if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_rows(gate, x, PN_SAME)) return -1;
+  if (pn_check_weight(weight, x) || pn_check_weight(bias, x)) return -1;
+  if (pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
+  if (check_result(y, x, a->mode)) return -1;
+  return pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual) ? -1 : 0;
 }
 
 /* ---- the calls ---- */

@@ -18,7 +18,7 @@ typedef struct {
   int count;
   int64_t *indices;
   int threads; /* of a pool; negative: that many of OpenMP */
-  bool torch_sums;
+  int64_t mode;
 } pn_arguments;
 
 typedef struct {
@@ -51,6 +51,8 @@ int pn_check_rows(const pn_array *a, const pn_array *x, int allowed);
 /* (cols), or one for each of x.shape[-2] heads. */
 int pn_check_weight(const pn_array *w, const pn_array *x);
 int pn_check_same_heads(const pn_array *w, const pn_array *b);
+/* The first arrays of a forward: x, residual, gate, weight, bias, y and the sum. */
+int pn_check_forward(const pn_arguments *a);
 /* x's leading dimensions, then `width` numbers of that type. */
 int pn_check_numbers(const pn_array *s, const pn_array *x, int64_t width, int32_t dtype);
 

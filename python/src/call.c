@@ -20,6 +20,19 @@ void pn_set_mode(rms_spec *spec, int64_t mode) {
                      : mode & PN_MODE_GATE_BEFORE ? RMS_GATE_BEFORE
                                                   : RMS_GATE_NONE;
   spec->activation = mode & PN_MODE_SIGMOID ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
+  spec->gain_rounding = mode & PN_MODE_GAIN_AS_WEIGHT ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
+}
+
+int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols) {
+  return q_dtype == RMS_Q8_0 ? cols / 32 * 34 : cols;
+}
+
+int32_t pn_result_dtype(int64_t mode, int32_t x) {
+  return mode >= PN_MODE_OUT ? (int32_t)(mode / PN_MODE_OUT) : x;
+}
+
+int32_t pn_data_dtype(int64_t mode, int32_t x, int32_t dy) {
+  return mode >= PN_MODE_OUT ? x : dy;
 }
 
 static bool same_place(const pn_tensor *a, const pn_tensor *b) {
@@ -53,9 +66,10 @@ static rms_status stage(pn_rows *rows, place *p) {
 static double nothing;
 
 /* x is the first place and decides the order of the rows. */
-static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *places, int count, bool per_head) {
+static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *places, int count, bool per_head,
+                             bool contiguous) {
   rms_status status;
-  pn_rows_begin(rows, memory, places[0].tensor, per_head);
+  pn_rows_begin(rows, memory, places[0].tensor, per_head, contiguous);
   for (int i = 0; i < count; i++)
     places[i].staged = places[i].tensor && !pn_rows_fit(rows, places[i].tensor);
   pn_rows_end(rows, places[0].tensor);
@@ -66,7 +80,7 @@ static rms_status place_rows(pn_rows *rows, const pn_memory *memory, place *plac
     p->view->data = rows->outer * rows->inner > 0 ? p->tensor->data : (void *)&nothing;
     if (rows->outer * rows->inner == 0) continue;
     if (!p->staged)
-      pn_rows_strides(rows, p->tensor, &p->view->outer_stride, &p->view->inner_stride);
+      pn_rows_strides(rows, p->tensor, p->view);
     else if ((status = stage(rows, p)) != RMS_OK)
       return status;
   }
@@ -82,8 +96,24 @@ static rms_status place_statistic(pn_rows *rows, const pn_tensor *t, bool output
   return *pointer ? RMS_OK : RMS_E_MEMORY;
 }
 
-/* Dense in its own order: it has no rows of x. */
-static rms_status place_weight(pn_rows *rows, const pn_tensor *t, bool output, void **pointer, int32_t *dtype) {
+/* Elements from one head's weight to the next where they lie apart, as in a part of a wider tensor; otherwise 0. */
+static int64_t weight_stride(const pn_tensor *t) {
+  if (!t || t->ndim != 2 || pn_rows_apart(t)) return 0;
+  const int64_t size = (int64_t)rms_dtype_size((rms_dtype)t->dtype);
+  return t->stride[0] > t->shape[1] * size && t->stride[0] % size == 0 ? t->stride[0] / size : 0;
+}
+
+/* Weight and bias have one stride in the library. Where theirs differ, those that are not dense are staged. */
+static int64_t common_weight_stride(const pn_rows *rows, const pn_tensor *weight, const pn_tensor *bias,
+                                    bool contiguous) {
+  const int64_t stride = weight_stride(weight ? weight : bias);
+  if (contiguous || !rows->outer || !rows->inner || (weight && bias && weight_stride(bias) != stride)) return 0;
+  return stride;
+}
+
+/* Dense in its own order, or with heads at this stride: it has no rows of x. */
+static rms_status place_weight(pn_rows *rows, const pn_tensor *t, int64_t stride, bool output, void **pointer,
+                               int32_t *dtype) {
   pn_rows own;
   if (!t) return RMS_OK;
   own.memory = rows->memory;
@@ -91,12 +121,21 @@ static rms_status place_weight(pn_rows *rows, const pn_tensor *t, bool output, v
   if (t->ndim == 2) own.order[own.count++] = 0;
   *pointer = t->data;
   *dtype = t->dtype;
-  if (t->shape[0] == 0 || pn_rows_dense(&own, t)) return RMS_OK;
+  if (stride || t->shape[0] == 0 || pn_rows_dense(&own, t)) return RMS_OK;
   /* Outputs are allocated dense by the front ends. */
   if (output) return RMS_E_STRIDE;
   *pointer = pn_rows_stage(&own, t, false);
   if (own.staged_count) rows->staged[rows->staged_count++] = own.staged[0];
   return *pointer ? RMS_OK : RMS_E_MEMORY;
+}
+
+/* The parameters that both operations read. */
+static rms_status place_parameters(pn_rows *rows, const pn_tensor *weight, const pn_tensor *bias, bool contiguous,
+                                   const void **weight_data, int32_t *weight_dtype, const void **bias_data,
+                                   int32_t *bias_dtype, int64_t *stride) {
+  *stride = common_weight_stride(rows, weight, bias, contiguous);
+  rms_status status = place_weight(rows, weight, *stride, false, (void **)weight_data, weight_dtype);
+  return status == RMS_OK ? place_weight(rows, bias, *stride, false, (void **)bias_data, bias_dtype) : status;
 }
 
 static bool per_head(const pn_tensor *weight, const pn_tensor *bias) {
@@ -108,8 +147,20 @@ static bool no_heads(const rms_spec *spec, const pn_rows *rows) {
   return spec->weight_per_inner && rows->inner == 0;
 }
 
-static rms_status prepare_forward(const pn_forward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
-                                  rms_forward_args *args, rms_stat **stats) {
+/* q is dense in the order of the rows, and so are its scales where they are computed. */
+static rms_status place_quantised(pn_rows *rows, const pn_forward *call, rms_forward_args *args) {
+  rms_status status;
+  if (!call->q) return RMS_OK;
+  args->q.dtype = call->q_dtype;
+  if (!call->y) args->y.dtype = call->y_dtype;
+  if ((status = place_statistic(rows, call->q, true, &args->q.data)) != RMS_OK) return status;
+  if (call->spec.scale_block) return place_statistic(rows, call->scale, true, &args->scale);
+  if (call->scale) args->scale = call->scale->data;
+  return RMS_OK;
+}
+
+static rms_status prepare_forward(const pn_forward *call, const pn_memory *memory, bool contiguous, pn_rows *rows,
+                                  rms_spec *spec, rms_forward_args *args, rms_stat **stats) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->residual, (rms_view *)&args->residual, false, false},
                     {call->gate, (rms_view *)&args->gate, false, false},
@@ -117,14 +168,14 @@ static rms_status prepare_forward(const pn_forward *call, const pn_memory *memor
                     {call->sum, &args->residual_out, true, false}};
   rms_status status;
   spec->weight_per_inner = per_head(call->weight, call->bias);
-  if ((status = place_rows(rows, memory, places, 5, spec->weight_per_inner)) != RMS_OK) return status;
+  if ((status = place_rows(rows, memory, places, 5, spec->weight_per_inner, contiguous)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
-  if ((status = place_weight(rows, call->weight, false, (void **)&args->weight, &args->weight_dtype)) != RMS_OK)
+  if ((status = place_parameters(rows, call->weight, call->bias, contiguous, &args->weight, &args->weight_dtype,
+                                 &args->bias, &args->bias_dtype, &args->weight_stride)) != RMS_OK)
     return status;
-  if ((status = place_weight(rows, call->bias, false, (void **)&args->bias, &args->bias_dtype)) != RMS_OK)
-    return status;
+  if ((status = place_quantised(rows, call, args)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->rstd, true, &args->rstd)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->mean, true, &args->mean)) != RMS_OK) return status;
   return place_statistic(rows, call->stats, call->part == PN_STATS, (void **)stats);
@@ -155,14 +206,25 @@ static rms_status run_forward(const pn_forward *call, const pn_backend *backend,
   return call->torch_sums ? run_torch_sums(backend, spec, args) : backend->forward(backend->context, spec, args);
 }
 
-rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend) {
+/* Whether a call that was refused may succeed with contiguous rows: there are calls on rows whose elements lie apart
+ * which the library, or that of a device, does not have. */
+static bool wants_contiguous(rms_status status, const pn_rows *rows) {
+  return status == RMS_E_UNSUPPORTED && rows->apart;
+}
+
+static rms_status try_forward(const pn_forward *call, const pn_backend *backend, bool contiguous, pn_rows *rows) {
   rms_spec spec = call->spec;
   rms_forward_args args = {0};
   rms_stat *stats = NULL;
+  rms_status status = prepare_forward(call, &backend->memory, contiguous, rows, &spec, &args, &stats);
+  if (status == RMS_OK && !no_heads(&spec, rows)) status = run_forward(call, backend, &spec, &args, stats);
+  return finish(rows, status);
+}
+
+rms_status pn_run_forward(const pn_forward *call, const pn_backend *backend) {
   pn_rows rows;
-  rms_status status = prepare_forward(call, &backend->memory, &rows, &spec, &args, &stats);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_forward(call, backend, &spec, &args, stats);
-  return finish(&rows, status);
+  rms_status status = try_forward(call, backend, call->torch_sums, &rows);
+  return wants_contiguous(status, &rows) ? try_forward(call, backend, true, &rows) : status;
 }
 
 /* The arrays of a backward in two halves. */
@@ -171,8 +233,8 @@ typedef struct {
   rms_grad_sum *sums;
 } halves;
 
-static rms_status prepare_backward(const pn_backward *call, const pn_memory *memory, pn_rows *rows, rms_spec *spec,
-                                   rms_backward_args *args, halves *between) {
+static rms_status prepare_backward(const pn_backward *call, const pn_memory *memory, bool contiguous, pn_rows *rows,
+                                   rms_spec *spec, rms_backward_args *args, halves *between) {
   place places[] = {{call->x, (rms_view *)&args->x, false, false},
                     {call->dy, (rms_view *)&args->dy, false, false},
                     {call->dresidual, (rms_view *)&args->dresidual, false, false},
@@ -182,17 +244,17 @@ static rms_status prepare_backward(const pn_backward *call, const pn_memory *mem
                     {call->dgate, &args->dgate, true, false}};
   rms_status status;
   spec->weight_per_inner = per_head(call->weight, call->bias) || per_head(call->dweight, call->dbias);
-  if ((status = place_rows(rows, memory, places, 7, spec->weight_per_inner)) != RMS_OK) return status;
+  if ((status = place_rows(rows, memory, places, 7, spec->weight_per_inner, contiguous)) != RMS_OK) return status;
   spec->cols = rows->cols;
   args->outer = rows->inner ? rows->outer : 0;
   args->inner = rows->inner ? rows->inner : 1;
-  args->weight_dtype = call->bias ? call->bias->dtype : call->dy->dtype;
-  if ((status = place_weight(rows, call->weight, false, (void **)&args->weight, &args->weight_dtype)) != RMS_OK)
+  args->weight_dtype = call->bias ? call->bias->dtype : call->data_dtype ? call->data_dtype : call->dy->dtype;
+  if ((status = place_parameters(rows, call->weight, call->bias, contiguous, &args->weight, &args->weight_dtype,
+                                 &args->bias, &args->bias_dtype, &args->weight_stride)) != RMS_OK)
     return status;
-  if ((status = place_weight(rows, call->bias, false, (void **)&args->bias, &args->bias_dtype)) != RMS_OK)
+  if ((status = place_weight(rows, call->dweight, 0, true, &args->dweight, &args->dweight_dtype)) != RMS_OK)
     return status;
-  if ((status = place_weight(rows, call->dweight, true, &args->dweight, &args->dweight_dtype)) != RMS_OK) return status;
-  if ((status = place_weight(rows, call->dbias, true, &args->dbias, &args->dbias_dtype)) != RMS_OK) return status;
+  if ((status = place_weight(rows, call->dbias, 0, true, &args->dbias, &args->dbias_dtype)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->rstd, false, (void **)&args->rstd)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->mean, false, (void **)&args->mean)) != RMS_OK) return status;
   if ((status = place_statistic(rows, call->stats, false, (void **)&between->stats)) != RMS_OK) return status;
@@ -221,14 +283,19 @@ static rms_status run_backward(pn_part part, const pn_backend *backend, const rm
   return status;
 }
 
-rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend) {
+static rms_status try_backward(const pn_backward *call, const pn_backend *backend, bool contiguous, pn_rows *rows) {
   rms_spec spec = call->spec;
   rms_backward_args args = {0};
   halves between = {0};
+  rms_status status = prepare_backward(call, &backend->memory, contiguous, rows, &spec, &args, &between);
+  if (status == RMS_OK && !no_heads(&spec, rows)) status = run_backward(call->part, backend, &spec, &args, &between);
+  return finish(rows, status);
+}
+
+rms_status pn_run_backward(const pn_backward *call, const pn_backend *backend) {
   pn_rows rows;
-  rms_status status = prepare_backward(call, &backend->memory, &rows, &spec, &args, &between);
-  if (status == RMS_OK && !no_heads(&spec, &rows)) status = run_backward(call->part, backend, &spec, &args, &between);
-  return finish(&rows, status);
+  rms_status status = try_backward(call, backend, false, &rows);
+  return wants_contiguous(status, &rows) ? try_backward(call, backend, true, &rows) : status;
 }
 
 rms_status pn_run_merge(const pn_tensor *into, const pn_tensor *from, const pn_backend *backend) {

@@ -32,14 +32,30 @@ enum {
   PN_MODE_TORCH_SUMS = 8,
   PN_MODE_GATE_AFTER = 16,
   PN_MODE_GATE_BEFORE = 32,
-  PN_MODE_SIGMOID = 64
+  PN_MODE_SIGMOID = 64,
+  PN_MODE_GAIN_AS_WEIGHT = 128,
+  PN_MODE_OUT = 256 /* times the rms_dtype of a result that has a type of its own */
 };
 
 void pn_set_mode(rms_spec *spec, int64_t mode);
 
+/* Bytes of a row of so many elements as q. */
+int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols);
+
+/* The type of the result of a forward in this mode on x of that type. */
+int32_t pn_result_dtype(int64_t mode, int32_t x);
+
+/* The data type T of a backward in this mode: that of x where the result has a type of its own, and otherwise that of
+ * dy, since x may be a wider sum. */
+int32_t pn_data_dtype(int64_t mode, int32_t x, int32_t dy);
+
 typedef struct pn_forward {
   rms_spec spec; /* all but cols and weight_per_inner; indices are where the tensors are */
   const pn_tensor *x, *residual, *gate, *weight, *bias, *y, *sum, *rstd, *mean, *stats;
+  const pn_tensor *q;     /* y quantised, as bytes: x's leading dimensions, then those of a row */
+  const pn_tensor *scale; /* its scales: x's leading dimensions, then the blocks of a row; or one float that is given */
+  int32_t q_dtype;        /* rms_dtype of q */
+  int32_t y_dtype;        /* what y is rounded to where it is absent */
   pn_part part;
   bool torch_sums; /* the squares are added in torch's order: torch_sums.h */
 } pn_forward;
@@ -48,6 +64,7 @@ typedef struct pn_backward {
   rms_spec spec;
   const pn_tensor *dy, *x, *dresidual, *gate, *weight, *bias, *rstd, *mean, *stats, *sums;
   const pn_tensor *dx, *dresidual_out, *dgate, *dweight, *dbias;
+  int32_t data_dtype; /* T: pn_data_dtype; 0: that of dy */
   pn_part part;
 } pn_backward;
 

@@ -2,6 +2,7 @@
  *
  * rmsnorm._core: what the Python side of the package calls. The functions take positional arguments only. */
 #include "arguments.h"
+#include "module_quantised.h"
 #include "module_split.h"
 #include "rows.h"
 #include "threads.h"
@@ -14,31 +15,23 @@ static int check_statistics(const pn_array *rstd, const pn_array *x, const rms_s
   return pn_check_numbers(&rstd[0], x, groups, dtype) || pn_check_numbers(&rstd[1], x, groups, dtype) ? -1 : 0;
 }
 
-static int check_forward(const pn_arguments *a, const rms_spec *spec) {
-  const pn_array *x = &a->arrays[0], *residual = &a->arrays[1], *gate = &a->arrays[2], *weight = &a->arrays[3];
-  const pn_array *bias = &a->arrays[4], *y = &a->arrays[5], *sum = &a->arrays[6];
-  if (pn_check_x(x) || pn_check_rows(residual, x, PN_WIDER) || pn_check_rows(gate, x, PN_SAME)) return -1;
-  if (pn_check_weight(weight, x) || pn_check_weight(bias, x)) return -1;
-  if (pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
-  if (pn_check_rows(y, x, PN_SAME) || pn_check_rows(sum, x, PN_WIDER) || pn_check_same_dtype(sum, residual)) return -1;
-  return check_statistics(&a->arrays[7], x, spec);
-}
-
 static int check_backward(const pn_arguments *a, const rms_spec *spec) {
   const pn_array *dy = &a->arrays[0], *x = &a->arrays[1], *dresidual = &a->arrays[2], *gate = &a->arrays[3];
   const pn_array *weight = &a->arrays[4], *bias = &a->arrays[5], *dx = &a->arrays[8], *dresidual_out = &a->arrays[9];
   const pn_array *dgate = &a->arrays[10], *dweight = &a->arrays[11], *dbias = &a->arrays[12];
-  if (pn_check_x(x) || pn_check_x(dy) || pn_check_shape(dy, x) || pn_check_dtype(x, dy, PN_WIDER)) return -1;
-  if (pn_check_rows(dresidual, dy, PN_WIDER) || pn_check_rows(dx, dy, PN_SAME) ||
-      pn_check_rows(dresidual_out, dy, PN_WIDER))
+  const pn_array *data = a->mode >= PN_MODE_OUT ? x : dy; /* whose type is that of the data */
+  if (pn_check_x(x) || pn_check_x(dy) || pn_check_shape(dy, x)) return -1;
+  if (a->mode < PN_MODE_OUT && pn_check_dtype(x, dy, PN_WIDER)) return -1;
+  if (pn_check_rows(dresidual, data, PN_WIDER) || pn_check_rows(dx, data, PN_SAME) ||
+      pn_check_rows(dresidual_out, data, PN_WIDER))
     return -1;
-  if (pn_check_rows(gate, dy, PN_SAME) || pn_check_rows(dgate, dy, PN_SAME)) return -1;
+  if (pn_check_rows(gate, data, PN_SAME) || pn_check_rows(dgate, data, PN_SAME)) return -1;
   if (pn_check_same_dtype(dresidual, dresidual_out)) return -1;
-  if (pn_check_weight(bias, dy) || pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
-  if (pn_check_weight(weight, dy) || pn_check_weight(dweight, dy) || pn_check_weight(dbias, dy)) return -1;
+  if (pn_check_weight(bias, data) || pn_check_same_dtype(weight, bias) || pn_check_same_heads(weight, bias)) return -1;
+  if (pn_check_weight(weight, data) || pn_check_weight(dweight, data) || pn_check_weight(dbias, data)) return -1;
   if (pn_check_same_heads(weight, dweight) || pn_check_same_heads(weight, dbias) || pn_check_same_heads(dweight, dbias))
     return -1;
-  return check_statistics(&a->arrays[6], dy, spec);
+  return check_statistics(&a->arrays[6], data, spec);
 }
 
 /* ---- the calls ---- */
@@ -53,12 +46,12 @@ static PyObject *core_forward(PyObject *self, PyObject *const *args, Py_ssize_t 
   (void)self;
   if (pn_check_count(count, ARRAYS + PN_SPEC_ARGUMENTS) != 0) return NULL;
   if (pn_arguments_open(&a, parameters, ARRAYS, args) == 0 && pn_read_spec(&call.spec, &a, args + ARRAYS) == 0 &&
-      check_forward(&a, &call.spec) == 0) {
+      pn_check_forward(&a) == 0 && check_statistics(&a.arrays[7], &a.arrays[0], &call.spec) == 0) {
     const pn_tensor **places[] = {&call.x, &call.residual, &call.gate, &call.weight, &call.bias,
                                   &call.y, &call.sum,      &call.rstd, &call.mean};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
-    call.torch_sums = a.torch_sums;
+    call.torch_sums = (a.mode & PN_MODE_TORCH_SUMS) != 0;
     result = pn_call_forward(&call, a.threads);
   }
   pn_arguments_close(&a);
@@ -82,6 +75,7 @@ static PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t
                                   &call.dgate, &call.dweight, &call.dbias};
     for (int i = 0; i < ARRAYS; i++)
       *places[i] = pn_array_tensor(&a.arrays[i]);
+    call.data_dtype = pn_data_dtype(a.mode, call.x->dtype, call.dy->dtype);
     result = pn_call_backward(&call, a.threads);
   }
   pn_arguments_close(&a);
@@ -187,6 +181,10 @@ static PyMethodDef methods[] = {
     {"backward", (PyCFunction)(void (*)(void))core_backward, METH_FASTCALL,
      "backward(dy, x, dresidual, gate, weight, bias, rstd, mean, dx, dresidual_out, dgate, dweight, dbias, eps, "
      "weight_offset, partial, groups, mode, indices, threads)"},
+    {"forward_quantised", (PyCFunction)(void (*)(void))pn_core_forward_quantised, METH_FASTCALL,
+     "forward_quantised(x, residual, gate, weight, bias, y, sum, q, scale, dtype, block, scale_least, eps, "
+     "weight_offset, "
+     "partial, groups, mode, indices, threads): q as bytes; dtype: its rms_dtype"},
     {"split_forward", (PyCFunction)(void (*)(void))pn_core_split_forward, METH_FASTCALL,
      "split_forward(x, stats, weight, bias, y, eps, weight_offset, partial, groups, mode, indices, threads): writes y "
      "from "

@@ -67,13 +67,19 @@ void pn_dense_strides(int ndim, const int64_t *shape, const int64_t *stride, int
 
 /* ---- the walk ---- */
 
-void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head) {
+bool pn_rows_apart(const pn_tensor *t) {
+  return t->shape[t->ndim - 1] > 1 && t->stride[t->ndim - 1] != size_of(t);
+}
+
+void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head, bool contiguous) {
   const int leading = x->ndim - 1;
   int perm[PN_MAX_DIMS];
   rows->memory = memory;
   rows->count = rows->staged_count = 0;
   rows->cut = -1;
   rows->heads_alone = false;
+  rows->contiguous = contiguous || per_head;
+  rows->apart = false;
   rows->cols = x->shape[leading];
   if (per_head) {
     for (int d = 0; d < leading; d++)
@@ -106,10 +112,15 @@ bool pn_overlaps_itself(const pn_tensor *t) {
   return false;
 }
 
+/* Elements that lie apart are quick to read where the rows lie next to each other, and not elsewhere. */
+static bool rows_adjoin(const pn_rows *rows, const pn_tensor *t) {
+  const int64_t size = size_of(t), stride = t->stride[t->ndim - 1];
+  return rows->count > 0 && t->stride[rows->order[rows->count - 1]] == size && stride > 0 && stride % size == 0;
+}
+
 static bool describable(const pn_rows *rows, const pn_tensor *t) {
   const int64_t size = size_of(t);
-  const int last = t->ndim - 1;
-  if (t->shape[last] > 1 && t->stride[last] != size) return false;
+  if (pn_rows_apart(t) && (rows->contiguous || !rows_adjoin(rows, t))) return false;
   for (int i = 0; i < rows->count; i++) {
     int64_t stride = t->stride[rows->order[i]];
     if (stride <= 0 || stride % size != 0) return false;
@@ -127,10 +138,13 @@ bool pn_rows_fit(pn_rows *rows, const pn_tensor *t) {
     cut = i;
   }
   rows->cut = cut;
+  rows->apart |= pn_rows_apart(t);
   return true;
 }
 
 void pn_rows_end(pn_rows *rows, const pn_tensor *x) {
+  /* The library takes rows that lie next to each other for the inner ones. */
+  if (rows->cut < 0 && rows->count > 0 && rows->apart) rows->heads_alone = true;
   rows->outer = rows->inner = 1;
   for (int i = 0; i < rows->count; i++) {
     bool inner = rows->heads_alone || (rows->cut >= 0 && i > rows->cut);
@@ -138,17 +152,17 @@ void pn_rows_end(pn_rows *rows, const pn_tensor *x) {
   }
 }
 
-void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, int64_t *outer_stride, int64_t *inner_stride) {
+void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, rms_view *view) {
   const int64_t size = size_of(t);
   const int last = rows->count - 1;
-  *outer_stride = *inner_stride = 0;
+  view->col_stride = pn_rows_apart(t) ? t->stride[t->ndim - 1] / size : 0;
   if (rows->count == 0) return;
   if (rows->cut < 0) {
-    *(rows->heads_alone ? inner_stride : outer_stride) = t->stride[rows->order[last]] / size;
+    *(rows->heads_alone ? &view->inner_stride : &view->outer_stride) = t->stride[rows->order[last]] / size;
     return;
   }
-  *outer_stride = t->stride[rows->order[rows->cut]] / size;
-  *inner_stride = t->stride[rows->order[last]] / size;
+  view->outer_stride = t->stride[rows->order[rows->cut]] / size;
+  view->inner_stride = t->stride[rows->order[last]] / size;
 }
 
 bool pn_rows_dense(const pn_rows *rows, const pn_tensor *t) {

@@ -48,13 +48,15 @@ struct pn_rows {
   int order[PN_MAX_DIMS]; /* the outermost first */
   int cut;                /* -1: one level */
   bool heads_alone;       /* that level is the inner one */
+  bool contiguous;        /* tensors whose elements of a row lie apart are staged; otherwise they may fit */
+  bool apart;             /* one that does fits */
   int64_t outer, inner, cols;
   int staged_count;
   pn_staged staged[PN_MAX_STAGED];
 };
 
-/* The order of x. per_head: the last leading dimension is the inner one. */
-void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head);
+/* The order of x. per_head: the last leading dimension is the inner one; no elements of a row lie apart then. */
+void pn_rows_begin(pn_rows *rows, const pn_memory *memory, const pn_tensor *x, bool per_head, bool contiguous);
 
 /* Lets the walk fit t if it can: the cut may be placed where t needs it, once. False: t has to be staged. Tensors that
  * were added before still fit. */
@@ -63,8 +65,11 @@ bool pn_rows_fit(pn_rows *rows, const pn_tensor *t);
 /* With every tensor added: counts the rows. */
 void pn_rows_end(pn_rows *rows, const pn_tensor *x);
 
-/* Strides of a tensor that fits, in elements. */
-void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, int64_t *outer_stride, int64_t *inner_stride);
+/* Whether the elements of a row of t lie apart, as the channels of images do that come first. */
+bool pn_rows_apart(const pn_tensor *t);
+
+/* Strides of a tensor that fits, in elements, into a view. */
+void pn_rows_strides(const pn_rows *rows, const pn_tensor *t, rms_view *view);
 
 /* True if t (whose last dimension is a row of any length) is dense in the order of the walk. */
 bool pn_rows_dense(const pn_rows *rows, const pn_tensor *t);

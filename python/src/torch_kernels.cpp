@@ -1,69 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_kernels.h"
-#include "torch_operands.h"
+#include "torch_forward.h"
+#include "torch_quantised.h"
 #include "torch_split.h"
-#include "torch_stats.h"
 
 namespace pn {
 namespace {
 
 /* ---- forward ---- */
-
-template <bool DEVICE> struct forward {
-  tensor x, residual, gate, weight, bias, y, sum, stats;
-  index_list indices;
-  pn_tensor rstd, mean;
-  pn_forward call = {};
-  place at = start<DEVICE>();
-
-  /* The arguments behind the tensors of rows. */
-  void read(const word *stack) {
-    weight.take_optional(stack[0]);
-    bias.take_optional(stack[1]);
-    indices.take_optional(stack[2 + SPEC_WORDS]);
-    x.read("x", &at);
-    residual.read("residual", &at);
-    gate.read("gate", &at);
-    weight.read("weight", &at);
-    bias.read("bias", &at);
-    read_options(&call.spec, &indices, stack + 2, &at);
-    call.torch_sums = (stack[6] & PN_MODE_TORCH_SUMS) != 0;
-  }
-
-  void check_arguments() const {
-    check_x(&x.view);
-    check_rows(residual.get(), &x.view, "residual must have the shape of x");
-    check_gate(gate.get(), &x.view, x.view.dtype);
-    check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
-    check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
-    require(!weight.get() || !bias.get() || weight.view.ndim == bias.view.ndim, "weight and bias differ in shape");
-    check_weight_dtype(weight.get(), &x.view, "weight must have the dtype of x or float32");
-    check_weight_dtype(bias.get(), &x.view, "bias must have the dtype of x or float32");
-  }
-
-  void run(bool with_stats) {
-    check_arguments();
-    y.make_like(x, x.view.dtype, at);
-    if (residual.get()) sum.make_like(x, residual.view.dtype, at);
-    call.x = x.get();
-    call.residual = residual.get();
-    call.gate = gate.get();
-    call.weight = weight.get();
-    call.bias = bias.get();
-    call.y = y.get();
-    call.sum = sum.get();
-    if (with_stats) {
-      make_stats(stats, x, call.spec, at);
-      rstd = statistic(stats.view, 0);
-      call.rstd = &rstd;
-      if (call.spec.kind == RMS_KIND_LAYER) {
-        mean = statistic(stats.view, 1);
-        call.mean = &mean;
-      }
-    }
-    finish(pn_run_forward(&call, backend<DEVICE>(at)));
-  }
-};
 
 template <bool DEVICE> void norm(word *stack, uint64_t, uint64_t) {
   forward<DEVICE> f;
@@ -159,13 +103,14 @@ template <bool DEVICE> struct backward {
     stats.read("stats", &at);
     wanted = (int64_t)stack[2];
     read_options(&call.spec, &indices, stack + 3, &at);
+    call.data_dtype = pn_data_dtype((int64_t)stack[7], x.view.dtype, dy.view.dtype);
   }
 
   void check_arguments() const {
     check_x(&x.view);
     check_rows(dy.get(), &x.view, "dy must have the shape of x");
     check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
-    check_gate(gate.get(), &x.view, dy.view.dtype);
+    check_gate(gate.get(), &x.view, call.data_dtype);
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
     check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     check_stats(stats.view, x.view, call.spec);
@@ -173,7 +118,7 @@ template <bool DEVICE> struct backward {
 
   void run() {
     check_arguments();
-    made.make(dy, x, weight, wanted, at);
+    made.make(call.data_dtype, x, weight, wanted, at);
     if (wanted & WANT_DRESIDUAL) dresidual.make_like(x, x.view.dtype, at);
     if (wanted & WANT_DGATE) dgate.make_like(gate, gate.view.dtype, at);
     call.dy = dy.get();
@@ -257,6 +202,8 @@ template <bool DEVICE> const char *register_kernels(const char *key) {
     if (shim.aoti_torch_library_impl(registered[DEVICE], k.name, k.function)) return k.name;
   for (const named_kernel *k = split_kernels(DEVICE); k->name; k++)
     if (shim.aoti_torch_library_impl(registered[DEVICE], k->name, k->function)) return k->name;
+  const named_kernel quantised = quantised_kernel(DEVICE);
+  if (shim.aoti_torch_library_impl(registered[DEVICE], quantised.name, quantised.function)) return quantised.name;
   return nullptr;
 }
 

@@ -106,11 +106,11 @@ static void make_like_weight(tensor &t, const tensor &x, bool heads, int32_t dty
     t.make_dense(dtype, 1, x.view.shape + last, at);
 }
 
-void gradients::make(const tensor &dy, const tensor &x, const tensor &weight, int64_t wanted, const place &at) {
+void gradients::make(int32_t data, const tensor &x, const tensor &weight, int64_t wanted, const place &at) {
   const bool heads = weight.get() ? weight.view.ndim == 2 : (wanted & BIAS_PER_HEAD) != 0;
-  const int32_t bias_dtype = wanted & BIAS_F32 ? (int32_t)RMS_F32 : dy.view.dtype;
-  if (wanted & WANT_DX) dx.make_like(x, dy.view.dtype, at);
-  if (wanted & WANT_DWEIGHT) make_like_weight(dweight, x, heads, weight.get() ? weight.view.dtype : dy.view.dtype, at);
+  const int32_t bias_dtype = wanted & BIAS_F32 ? (int32_t)RMS_F32 : data;
+  if (wanted & WANT_DX) dx.make_like(x, data, at);
+  if (wanted & WANT_DWEIGHT) make_like_weight(dweight, x, heads, weight.get() ? weight.view.dtype : data, at);
   if (wanted & WANT_DBIAS) make_like_weight(dbias, x, heads, bias_dtype, at);
 }
 

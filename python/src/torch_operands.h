@@ -48,7 +48,8 @@ enum {
 struct gradients {
   tensor dx, dweight, dbias;
 
-  void make(const tensor &dy, const tensor &x, const tensor &weight, int64_t wanted, const place &at);
+  /* data: the rms_dtype T of the backward */
+  void make(int32_t data, const tensor &x, const tensor &weight, int64_t wanted, const place &at);
 };
 
 /* An operator cannot leave a result out: one that is absent is given without elements. */

@@ -31,6 +31,8 @@ const char *load_shim(const char *libtorch_cpu) {
   shim.dtype[RMS_F16] = shim.aoti_torch_dtype_float16();
   shim.int64 = shim.aoti_torch_dtype_int64();
   shim.bytes = shim.aoti_torch_dtype_uint8();
+  for (int dtype = RMS_I8; dtype < RMS_Q8_0; dtype++)
+    shim.dtype[dtype] = shim.bytes;
   shim.cpu = shim.aoti_torch_device_type_cpu();
   shim.cuda = shim.aoti_torch_device_type_cuda();
   return nullptr;

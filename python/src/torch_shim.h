@@ -59,7 +59,7 @@ struct shim_functions {
   int32_t (*torch_get_num_threads)(uint32_t *);
   /* at::get_num_threads(), for torch 2.9. */
   int (*get_num_threads)();
-  int32_t dtype[5]; /* torch's code of each rms_dtype */
+  int32_t dtype[RMS_Q8_0]; /* torch's code of each rms_dtype; quantised elements are bytes */
   int32_t int64, bytes, cpu, cuda;
 };
 #undef PN_DECLARE

@@ -168,7 +168,7 @@ template <bool DEVICE> void split_backward_apply(word *stack, uint64_t, uint64_t
   b.weight.take_optional(stack[4]);
   b.read(stack + 6);
   check_numbers(b.sums, b.x, b.width(), "sums do not belong to x");
-  b.made.make(b.dy, b.x, b.weight, (int64_t)stack[5], b.at);
+  b.made.make(b.dy.view.dtype, b.x, b.weight, (int64_t)stack[5], b.at);
   b.run(PN_APPLY);
   stack[0] = give_or_empty(b.made.dx, b.at);
   stack[1] = give_or_empty(b.made.dweight, b.at);

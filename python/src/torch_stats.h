@@ -11,6 +11,9 @@ namespace pn {
 
 void make_stats(tensor &stats, const tensor &x, const rms_spec &spec, const place &at);
 
+/* A tensor (leading dimensions of x, width), dense in x's order of rows. */
+void make_rows(tensor &t, const tensor &x, int64_t width, int32_t dtype, const place &at);
+
 /* An exception if they are not those of x. */
 void check_stats(const pn_tensor &stats, const pn_tensor &x, const rms_spec &spec);
 

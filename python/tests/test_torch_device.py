@@ -46,8 +46,27 @@ def results():
             if weight is not None:
                 found.append(torch.ops.rmsnorm._weighted_norm(x.detach(), weight.detach(), 1e-5))
             found += halves(x.detach(), None if weight is None else weight.detach(), dy, int(layer))
+    found += special(all_views)
     found.append(rt.rms_norm(torch.empty(0, 8)))
     found += halves(torch.ones(3, 0), torch.ones(0), torch.ones(3, 0), 0)
+    return found
+
+def special(views):
+    # channels first, results of other types, adaLN and quantised results
+    found, parts = [], torch.randn(4, 120)
+    for x in views:
+        w = torch.randn(5, requires_grad=True)
+        y = rt.layer_norm(x, w, w, channels_first=True)
+        found += [y, *torch.autograd.grad(y, w, torch.ones_like(y))]
+        found.append(rt.rms_norm(x, out_dtype=torch.bfloat16, weight=torch.ones(20)))
+        scale, shift = (p.detach().requires_grad_() for p in parts.chunk(6, dim=-1)[:2])
+        y = rt.modulate(x, scale, shift)
+        found += [y, *torch.autograd.grad(y, (scale, shift), x)]
+        for dtype, block in (("int8", None), ("float8_e4m3fn", 4), ("float8_e5m2", None)):
+            quantised = rt.rms_norm_quantised(x, dtype=dtype, block=block, residual=x, return_y=True)
+            found += [quantised.q.view(torch.uint8), *quantised[1:]]
+        found.append(rt.layer_norm_quantised(torch.cat([x, x], -1)[..., :32], dtype="q8_0").q)
+        found.append(rt.layer_norm_quantised(x, scale=0.1).q)
     return found
 
 def halves(x, w, dy, mode):
@@ -99,6 +118,14 @@ def calls(count):
         ops._norm(x, w, w, 1e-5)
         ops._add_norm_stats(strided, x, w, w, 1e-5)
         ops._norm_backward(x, strided, w, stats, 7, 1e-5)
+        ops._quantised_norm(strided, x, None, None, 6, 16, 0.0, 1, w, None, 1e-5)
+        ops._quantised_norm(x, None, None, w[:1], 5, 0, 0.0, 0, None, w, 1e-5)
+        try:
+            ops._quantised_norm(x, x, None, w, 5, 0, 0.0, 1, w, w, 1e-5)
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError("no error")
         for bad in ((x, w[:3], w), (x, w.int(), w), (x.int(), w, w), (x, w, w[None, None])):
             try:
                 ops._norm(*bad, 1e-5)

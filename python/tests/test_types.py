@@ -17,6 +17,9 @@ dx, dweight, dbias = rmsnorm.rms_norm_backward(x, x)
 dx, dweight, dbias, dgate = rmsnorm.rms_norm_backward(x, x, gate=x, bias=x[0])
 dx, dweight, dbias = rmsnorm.layer_norm_backward(x, x)
 dx, dweight, dbias, dgate = rmsnorm.layer_norm_backward(x, x, gate=x, gate_place="before")
+found = rmsnorm.rms_norm_quantised(x, dtype="q8_0", residual=x, return_y=True)
+q, scale, y, total = found
+y = rmsnorm.rms_norm(x, out_dtype=np.float16, gain_rounding="as_weight")
 version: str = rmsnorm.__version__
 """
 BAD = """
@@ -29,6 +32,7 @@ rmsnorm.rms_norm(x, rows=3)
 dx, dweight, dbias = rmsnorm.rms_norm_backward(x, x, gate=x)
 rmsnorm.layer_norm_backward(x, x).dgate
 rmsnorm.patch(x, tolerance="none")
+rmsnorm.rms_norm_quantised(x, dtype=8)
 """
 
 
@@ -47,4 +51,4 @@ def test_a_program_without_mistakes(tmp_path):
 def test_a_program_with_mistakes(tmp_path):
     result = check(tmp_path, BAD)
     lines = [int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line]
-    assert lines == [6, 7, 8, 9, 10], result.stdout + result.stderr
+    assert lines == [6, 7, 8, 9, 10, 11], result.stdout + result.stderr

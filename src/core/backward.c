@@ -4,6 +4,7 @@
  * row; dweight and dbias are summed over chunks of rows (cpu/column_sums.h). */
 #include <string.h>
 #include "../cpu/column_sums.h"
+#include "apart.h"
 #include "check.h"
 #include "run.h"
 #include "sized.h"
@@ -18,7 +19,8 @@ typedef struct {
   rms_gradient dweight, dbias;
   int64_t traffic;         /* bytes of all the tensors of rows that one segment touches */
   int64_t parts;           /* that the columns are finished in */
-  rms_columns_fn *columns; /* all rows are one block, and this makes gradients of its sums; or NULL */
+  rms_columns_fn *columns; /* makes gradients of the sums of one block, which all rows are (or those of an inner index
+                              may be); or NULL */
 } backward_run;
 
 /* As in the forward. */
@@ -34,7 +36,10 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (r->columns) sums.dweight_total = sums.dbias_total = NULL;
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
-  r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
+  if (job->lay.apart)
+    rms_backward_apart(job, r->kernel, &sums, first, last);
+  else
+    r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
 }
 
 static void run_chunks_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
@@ -53,6 +58,16 @@ static void run_chunks(const void *arg, int64_t first, int64_t last) {
   else
     for (int64_t chunk = first; chunk < last; chunk++)
       run_chunk(r, &r->job, chunk);
+}
+
+/* Rows whose elements lie apart; no sums over them are wanted. */
+static void run_rows_apart(const void *arg, int64_t first, int64_t last) {
+  const backward_run *r = arg;
+  const rms_column_sums none = {NULL, NULL, NULL, NULL};
+  if (r->job.sums_out)
+    rms_backward_stats_apart(&r->job, r->stats_kernel, first, last);
+  else
+    rms_backward_apart(&r->job, r->kernel, &none, first, last);
 }
 
 static void run_rows_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
@@ -103,11 +118,132 @@ static void run_finish(const void *arg, int64_t first, int64_t last) {
   }
 }
 
+/* ---- sums by inner index ---- */
+
+static void move_rows(rms_rows *rows, int64_t inner) {
+  if (rows->data) rows->data += inner * rows->inner;
+}
+
+/* The rows of one inner index as a job of their own. */
+static rms_backward_job job_of_inner(const rms_backward_job *job, int64_t inner) {
+  rms_backward_job one = *job;
+  const int64_t first = inner * job->lay.groups, size = job->lay.dtype == RMS_F64 ? 8 : 4;
+  rms_rows *rows[] = {&one.dy, &one.x, &one.dresidual, &one.gate, &one.dx, &one.dresidual_out, &one.dgate};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    move_rows(rows[i], inner);
+  if (one.lay.weight) one.lay.weight += inner * job->lay.weight_inner;
+  if (one.bias) one.bias += inner * job->lay.weight_inner;
+  if (one.rstd) one.rstd = (const char *)one.rstd + first * size;
+  if (one.mean) one.mean = (const char *)one.mean + first * size;
+  if (one.stats_in) one.stats_in += first;
+  if (one.sums_in) one.sums_in += first;
+  one.row_step = job->lay.inner;
+  one.lay.inner = 1;
+  one.lay.weight_inner = 0;
+  one.lay.per_inner = false;
+  return one;
+}
+
+static void clear_sums(const rms_column_sums *sums, const rms_sums_plan *one, bool totals) {
+  const size_t elements = (size_t)one->elements;
+  if (sums->dweight_block) memset(sums->dweight_block, 0, elements * (size_t)one->real);
+  if (sums->dbias_block) memset(sums->dbias_block, 0, elements * (size_t)one->real);
+  if (totals && sums->dweight_total) memset(sums->dweight_total, 0, elements * sizeof(double));
+  if (totals && sums->dbias_total) memset(sums->dbias_total, 0, elements * sizeof(double));
+}
+
+static void add_part(double *total, const double *part, int64_t count) {
+  for (int64_t i = 0; total && i < count; i++)
+    total[i] += part[i];
+}
+
+/* A chunk of several blocks: its totals are made apart. */
+static void sum_blocks(const backward_run *r, const rms_backward_job *job, const rms_sums_plan *one,
+                       const rms_column_sums *totals, int64_t first, int64_t last) {
+  rms_column_sums part = *totals;
+  char *behind = (char *)(totals->dweight_total ? totals->dweight_total : totals->dbias_total) + one->chunk_bytes;
+  if (part.dweight_total) part.dweight_total = (double *)(void *)behind, behind += one->elements * 8;
+  if (part.dbias_total) part.dbias_total = (double *)(void *)behind;
+  r->kernel(job, &part, first, last);
+  add_part(totals->dweight_total, part.dweight_total, one->elements);
+  add_part(totals->dbias_total, part.dbias_total, one->elements);
+  clear_sums(totals, one, false);
+}
+
+/* The rows of one inner index, chunk by chunk. */
+static void sum_inner(const backward_run *r, const rms_sums_plan *one, const rms_column_sums *totals, int64_t inner) {
+  rms_backward_job job = job_of_inner(&r->job, inner);
+  const int64_t step = r->job.lay.inner, rows = r->plan.rows / step, groups = job.lay.groups;
+  clear_sums(totals, one, true);
+  for (int64_t first = 0, last; first < rows; first = last) {
+    const int64_t chunk = rms_chunk_of(&r->plan, first * step + inner);
+    last = (rms_chunk_start(&r->plan, chunk + 1) - inner + step - 1) / step;
+    job.go_on = last - first <= RMS_BLOCK_ROWS;
+    if (job.go_on)
+      r->kernel(&job, totals, first * groups, last * groups);
+    else
+      sum_blocks(r, &job, one, totals, first * groups, last * groups);
+  }
+}
+
+/* All rows of an inner index are one block, whose sums become the gradients as they are. */
+static bool is_block_of_inner(const backward_run *r, int64_t inner) {
+  const int64_t step = r->job.lay.inner, rows = r->plan.rows / step;
+  return r->columns && rows <= RMS_BLOCK_ROWS &&
+         rms_chunk_of(&r->plan, inner) == rms_chunk_of(&r->plan, (rows - 1) * step + inner);
+}
+
+static void sum_block_of_inner(const backward_run *r, const rms_sums_plan *one, const rms_column_sums *totals,
+                               int64_t inner) {
+  const rms_backward_job job = job_of_inner(&r->job, inner);
+  const rms_column_sums block = {totals->dweight_block, totals->dbias_block, NULL, NULL};
+  clear_sums(&block, one, false);
+  r->kernel(&job, &block, 0, r->plan.rows / r->job.lay.inner * job.lay.groups);
+}
+
+static void write_inner(const backward_run *r, const rms_gradient *out, const char *block, int64_t inner) {
+  const int64_t groups = r->job.lay.groups, width = r->job.lay.width, size = (int64_t)rms_dtype_size(out->type);
+  for (int64_t g = 0; out->data && g < groups; g++)
+    r->columns((char *)out->data + (inner * groups + g) * width * size, block + g * r->plan.pitch * r->plan.real, width,
+               out->type);
+}
+
+static void finish_inner(const backward_run *r, const rms_sums_plan *one, char *room, rms_gradient out, bool bias,
+                         int64_t inner) {
+  const rms_layout *lay = &r->job.lay;
+  if (!out.data) return;
+  out.data = (char *)out.data + inner * lay->groups * lay->width * (int64_t)rms_dtype_size(out.type);
+  for (int64_t strip = 0; strip < one->elements / RMS_STRIP; strip++)
+    rms_finish_strip(one, lay, room, &out, bias, strip);
+}
+
+static void run_slots(const void *arg, int64_t first, int64_t last) {
+  const backward_run *r = arg;
+  const rms_sums_plan one = rms_plan_inner(&r->plan, &r->job.lay);
+  const int64_t each = r->job.lay.inner / r->plan.slots, more = r->job.lay.inner % r->plan.slots;
+  for (int64_t slot = first; slot < last; slot++) {
+    char *room = r->workspace + slot * r->plan.slot_bytes;
+    const rms_column_sums totals = rms_chunk_sums(&one, room, 0);
+    const int64_t start = slot * each + (slot < more ? slot : more), end = start + each + (slot < more);
+    for (int64_t inner = start; inner < end; inner++) {
+      if (is_block_of_inner(r, inner)) {
+        sum_block_of_inner(r, &one, &totals, inner);
+        write_inner(r, &r->dweight, totals.dweight_block, inner);
+        write_inner(r, &r->dbias, totals.dbias_block, inner);
+        continue;
+      }
+      sum_inner(r, &one, &totals, inner);
+      finish_inner(r, &one, room, r->dweight, false, inner);
+      finish_inner(r, &one, room, r->dbias, true, inner);
+    }
+  }
+}
+
 /* ---- a whole call ---- */
 
 static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
-  int64_t bytes = 2 * size;
+  int64_t bytes = size + (int64_t)rms_dtype_size(job->dy_type);
   if (job->dx.data) bytes += size;
   if (job->gate.data) bytes += size;
   if (job->dgate.data) bytes += size;
@@ -158,10 +294,11 @@ static bool is_direct(const rms_gradient *out, rms_dtype data) {
   return !out->data || (!out->accumulate && (out->type == data || (out->type == RMS_F32 && data != RMS_F64)));
 }
 
+/* Whether the kernel for one block can write the gradients. By inner index that is decided for each. */
 static bool is_one_block(const backward_run *r) {
   const rms_dtype data = r->job.lay.dtype;
-  return r->plan.chunks == 1 && r->plan.rows <= RMS_BLOCK_ROWS && is_direct(&r->dweight, data) &&
-         is_direct(&r->dbias, data);
+  const bool one = r->plan.chunks == 1 && r->plan.rows <= RMS_BLOCK_ROWS;
+  return (one || r->plan.slots) && is_direct(&r->dweight, data) && is_direct(&r->dbias, data);
 }
 
 /* The columns are finished by as many threads as chunks were summed by, since the others may have gone to sleep. Most
@@ -170,6 +307,10 @@ static bool is_one_block(const backward_run *r) {
 static void run_sums(backward_run *r, int64_t segments, const rms_executor *executor) {
   const int64_t strips = r->plan.elements / RMS_STRIP, chunks = r->plan.chunks, far = chunks > 1 ? 8 : 1;
   r->job.pitch = r->plan.pitch;
+  if (r->plan.slots) {
+    rms_run_tasks(executor, r->plan.slots, segments / r->plan.slots * r->traffic, run_slots, r);
+    return;
+  }
   r->parts = chunks > 1 && chunks < strips ? chunks : strips;
   rms_run_tasks(executor, chunks, chunk_traffic(&r->plan, segments, r->traffic), run_chunks, r);
   rms_run_tasks(executor, r->parts, far * chunks * 8 * (r->plan.elements / r->parts), run_finish, r);
@@ -201,10 +342,13 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     return RMS_OK;
   }
   r.traffic = gradient_traffic(&r.job);
-  if (!sums_out) choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
+  if (!sums_out && !r.job.lay.apart)
+    choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
   r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
   if (wants_sums)
     run_sums(&r, segments, executor);
+  else if (r.job.lay.apart)
+    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_rows_apart, &r);
   else
     rms_run_tasks(executor, segments, r.traffic, run_rows, &r);
   return RMS_OK;

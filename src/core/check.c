@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include <stddef.h>
+#include "apart.h"
 #include "check_types.h"
 #include "operands.h"
 
@@ -250,12 +251,12 @@ static bool has_output(const rms_forward_args *args) {
   return args->y.data || args->q.data || args->rstd || args->mean;
 }
 
-/* What a back end's kernels do not offer: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
-static bool lacks_forward(const rms_forward_job *job, const rms_forward_args *args, int flags) {
-  bool own_type = job->y_type != job->lay.dtype, no_y = !job->y.data && !(flags & RMS_CHECK_STATS) && args->outer > 0;
-  if (flags & RMS_CHECK_DEVICE)
-    return job->q.rows.data || own_type || no_y || job->lay.gain_as_weight || args->weight_stride;
-  return own_type || (no_y && !job->q.rows.data) || job->lay.gain_as_weight || args->weight_stride;
+/* What rows whose elements lie apart do not have: CUDA's with RMS_CHECK_DEVICE, the CPU's without. */
+static bool lacks_apart(const rms_layout *lay, int flags) {
+  bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
+  if (!lay->apart) return false;
+  if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64 || lay->gain_as_weight;
+  return lay->per_inner || lay->apart > RMS_APART_BYTES;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,
@@ -285,11 +286,11 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   TRY(rms_resolve(&o.shape, &y, rms_size_of(job->y_type), &o.out[0]));
   TRY(rms_resolve(&o.shape, &residual_out, rms_size_of(t.residual), &o.out[1]));
   TRY(check_quantised(spec, args, flags, &o, &job->lay, &job->q, &o.out[2]));
+  o.ins = 3;
+  o.outs = 3;
   if (o.shape.outer > 0) {
     int64_t split_bytes = *segments * (int64_t)sizeof(rms_stat);
     int64_t scales = args->scale && spec->scale_block ? *segments * (job->lay.width / spec->scale_block) : 0;
-    o.ins = 3;
-    o.outs = 3;
     o.givens = o.mades = 0;
     rms_list_given(&o, args->weight, weight_bytes);
     rms_list_given(&o, args->bias, weight_bytes);
@@ -316,7 +317,9 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->stats_in = stats_in;
   job->stats_out = stats_out;
   job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
-  return lacks_forward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  job->lay.apart = rms_forward_apart_bytes(job);
+  if (job->q.rows.data && (job->lay.apart || job->q.rows.col)) return RMS_E_UNSUPPORTED;
+  return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 /* ---- backward ---- */
@@ -332,7 +335,8 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   if (x != dy) {
     t->as_x = RMS_AS_X;
     known = true;
-    if (x == RMS_F32 && !(dx->data && dx->dtype == RMS_F32))
+    /* both halves of the split form look at the dx of the arguments */
+    if (x == RMS_F32 && !(args->dx.data && args->dx.dtype == RMS_F32))
       t->residual = RMS_F32; /* a sum in f32 beside 16-bit data */
     else
       t->data = t->residual = x; /* y had another type than x */
@@ -372,8 +376,6 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   int64_t stat_bytes = segments * (job->lay.dtype == RMS_F64 ? 8 : 4);
   int64_t split_bytes = segments * (int64_t)sizeof(rms_stat), sums_bytes = segments * (int64_t)sizeof(rms_grad_sum);
   rms_dtype weight_type = job->lay.weight_is_f32 ? RMS_F32 : job->lay.dtype;
-  o->ins = 4;
-  o->outs = 3;
   o->givens = o->mades = 0;
   rms_list_made(o, stats ? NULL : args->dweight, w->count * rms_size_of(job->dweight_type));
   rms_list_made(o, stats ? NULL : args->dbias, w->count * rms_size_of(job->dbias_type));
@@ -388,12 +390,6 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   rms_list_given(o, job->stats_in, split_bytes);
   rms_list_given(o, job->sums_in, sums_bytes);
   return rms_check_alias(o);
-}
-
-static bool lacks_backward(const rms_backward_job *job, const rms_backward_args *args, int flags) {
-  bool own_type = job->dy_type != job->lay.dtype;
-  if (flags & RMS_CHECK_DEVICE) return own_type || job->lay.gain_as_weight || args->weight_stride;
-  return own_type || job->lay.gain_as_weight || args->weight_stride;
 }
 
 rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats_in,
@@ -427,6 +423,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   TRY(rms_resolve(&o.shape, &dx, rms_size_of(t.data), &o.out[0]));
   TRY(rms_resolve(&o.shape, &dresidual_out, rms_size_of(t.residual), &o.out[1]));
   TRY(rms_resolve(&o.shape, &dgate, rms_size_of(t.data), &o.out[2]));
+  o.ins = 4;
+  o.outs = 3;
   fill_layout(&t, args->weight, o.shape.inner, &job->lay);
   if (!(flags & RMS_CHECK_QUERY)) TRY(check_backward_alias(spec, args, flags, job, *segments, &w, &o));
   job->dy = o.in[0].rows;
@@ -439,9 +437,12 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->bias = args->bias;
   job->x_is_f32 = (rms_dtype)args->x.dtype != t.data;
   job->add_to_dx = (args->accumulate & RMS_ACCUMULATE_DX) != 0;
+  job->row_step = 1;
   job->pitch = 0;
+  job->go_on = false;
   job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
-  return lacks_backward(job, args, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
+  job->lay.apart = rms_backward_apart_bytes(job);
+  return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 
 rms_status rms_check_workspace(const rms_backward_args *args, int64_t bytes) {

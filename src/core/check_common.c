@@ -69,5 +69,6 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->lay.weight = args->weight;
   job->x.data = (char *)(uintptr_t)args->x.data;
   job->y.data = args->y.data;
+  job->x.col = job->y.col = job->lay.apart = 0;
   job->x.outer = job->x.inner = job->y.outer = job->y.inner = spec->cols * rms_size_of(dtype);
 }

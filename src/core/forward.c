@@ -2,6 +2,7 @@
  *
  * rms_forward and the two halves of it: check, choose the kernel, run it over the segments. */
 #include <stddef.h>
+#include "apart.h"
 #include "check.h"
 #include "fp_env.h"
 #include "quantise.h"
@@ -39,6 +40,11 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
     r->kernel(&r->job, first, last);
 }
 
+static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
+  const forward_run *r = arg;
+  rms_forward_apart(&r->job, r->kernel, first, last);
+}
+
 static void run_quantised(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
   rms_forward_quantised(r->kernels, &r->job, first, last);
@@ -47,7 +53,7 @@ static void run_quantised(const void *arg, int64_t first, int64_t last) {
 /* Bytes of all the tensors of rows that one segment touches. */
 static int64_t segment_traffic(const rms_forward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), bytes = size;
-  if (job->y.data) bytes += size;
+  if (job->y.data) bytes += (int64_t)rms_dtype_size(job->y_type);
   if (job->gate.data) bytes += size;
   if (job->residual.data) {
     int64_t residual = job->lay.residual_is_f32 ? 4 : size;
@@ -60,13 +66,14 @@ static int64_t segment_traffic(const rms_forward_job *job) {
 static void choose_stores(rms_forward_job *job, int64_t segments, int64_t traffic, const rms_executor *executor) {
   if (!rms_streams(segments, traffic, 1, executor)) return;
   job->fetch_ahead = true;
-  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->lay.dtype);
-  int64_t residual_bytes = job->lay.residual_is_f32 ? job->lay.width * 4 : y_bytes;
+  int64_t y_bytes = job->lay.width * (int64_t)rms_dtype_size(job->y_type);
+  int64_t residual_size = job->lay.residual_is_f32 ? 4 : (int64_t)rms_dtype_size(job->lay.dtype);
   const rms_rows *y = &job->y, *r = &job->residual_out;
   job->stream_y = rms_can_stream(y, &job->lay, y_bytes, segments) && !rms_same_rows(y, &job->x) &&
                   !rms_same_rows(y, &job->residual) && !rms_same_rows(y, &job->gate);
-  job->stream_residual = rms_can_stream(r, &job->lay, residual_bytes, segments) && !rms_same_rows(r, &job->x) &&
-                         !rms_same_rows(r, &job->residual) && !rms_same_rows(r, &job->gate);
+  job->stream_residual = rms_can_stream(r, &job->lay, job->lay.width * residual_size, segments) &&
+                         !rms_same_rows(r, &job->x) && !rms_same_rows(r, &job->residual) &&
+                         !rms_same_rows(r, &job->gate);
   if (job->q.rows.data)
     job->q.stream = rms_can_stream(&job->q.rows, &job->lay, rms_quantised_bytes(job->q.type, job->lay.width), segments);
 }
@@ -89,6 +96,10 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
+  if (r.job.lay.apart) {
+    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
+    return RMS_OK;
+  }
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   r.kernels = kernels;
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);

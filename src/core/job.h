@@ -15,6 +15,7 @@
 typedef struct {
   char *data;
   int64_t outer, inner;
+  int64_t col; /* from one element of a row to the next; 0: they are contiguous */
 } rms_rows;
 
 /* What forward and backward have in common. */
@@ -36,6 +37,7 @@ typedef struct {
   const char *weight;
   int64_t weight_inner; /* bytes from one inner index's weights to the next; 0: shared  */
   bool per_inner;       /* weight, bias and their gradients differ by inner index       */
+  int64_t apart;        /* bytes of a row in all tensors whose elements lie apart; 0: all rows are contiguous */
 } rms_layout;
 
 /* A block of RMS_Q8_0: an f16 scale, then the elements. */
@@ -78,7 +80,9 @@ typedef struct {
   const rms_stat *stats_in;        /* given statistics, else NULL                   */
   const rms_grad_sum *sums_in;     /* backward: given sums; NULL: they are computed */
   rms_grad_sum *sums_out;          /* backward_stats: where they go                 */
+  int64_t row_step;                /* statistics from one row of the job to the next, in rows */
   int64_t pitch;                   /* of rms_column_sums                            */
+  bool go_on;                      /* the first block is added to the totals too, and the last is emptied */
   bool fetch_ahead, large_batches; /* as in the forward                             */
   bool stream_dx, stream_residual, stream_dgate;
 } rms_backward_job;

@@ -4,13 +4,46 @@
 
 /* ---- rows and strides ---- */
 
+/* Adds `count` steps to what the smaller strides span. False: the sizes overflow, or a step does not get past it. */
+static rms_status add_steps(int64_t stride, int64_t count, int64_t *span) {
+  int64_t all;
+  if (count <= 1) return RMS_OK;
+  if (rms_mul_overflows(stride, count - 1, &all)) return RMS_E_SIZE;
+  if (stride < *span) return RMS_E_STRIDE;
+  return __builtin_add_overflow(*span, all, span) ? RMS_E_SIZE : RMS_OK;
+}
+
+/* A view whose elements lie apart: every stride steps over what the smaller ones span. */
+static rms_status resolve_apart(const rms_shape *n, const rms_const_view *v, int64_t size, rms_tensor *t) {
+  int64_t inner = v->inner_stride ? v->inner_stride : 1, outer = v->outer_stride;
+  if (outer == 0 && rms_mul_overflows(n->cols, v->col_stride, &outer)) return RMS_E_SIZE;
+  if (rms_mul_overflows(v->col_stride, size, &t->rows.col) || rms_mul_overflows(inner, size, &t->rows.inner) ||
+      rms_mul_overflows(outer, size, &t->rows.outer))
+    return RMS_E_SIZE;
+  int64_t stride[3] = {t->rows.inner, t->rows.col, t->rows.outer}, count[3] = {n->inner, n->cols, n->outer};
+  t->row_bytes = size;
+  rms_status status = add_steps(t->rows.col, n->cols, &t->row_bytes);
+  if (status || n->outer == 0) return status;
+  for (int i = 1; i < 3; i++)
+    for (int j = i; j > 0 && stride[j] < stride[j - 1]; j--) {
+      int64_t s = stride[j], c = count[j];
+      stride[j] = stride[j - 1], count[j] = count[j - 1];
+      stride[j - 1] = s, count[j - 1] = c;
+    }
+  t->span = size;
+  for (int i = 0; i < 3 && !status; i++)
+    status = add_steps(stride[i], count[i], &t->span);
+  return !status && t->span > (int64_t)PTRDIFF_MAX ? RMS_E_SIZE : status;
+}
+
 rms_status rms_resolve_given(const rms_shape *n, const rms_const_view *v, int64_t size, rms_tensor *t) {
   int64_t inner_span, outer_span, outer_stride = v->outer_stride, inner_stride = v->inner_stride;
   t->rows.data = (char *)(uintptr_t)v->data;
   t->span = 0;
   if (v->reserved != 0) return RMS_E_VERSION;
-  if (v->col_stride != 0 && v->col_stride != 1) return RMS_E_UNSUPPORTED;
-  if (outer_stride < 0 || inner_stride < 0) return RMS_E_STRIDE;
+  if (outer_stride < 0 || inner_stride < 0 || v->col_stride < 0) return RMS_E_STRIDE;
+  t->rows.col = 0;
+  if (v->col_stride > 1) return resolve_apart(n, v, size, t);
   if (inner_stride == 0) inner_stride = n->cols;
   if (outer_stride == 0 && rms_mul_overflows(n->inner, inner_stride, &outer_stride)) return RMS_E_SIZE;
   if (rms_mul_overflows(n->cols, size, &t->row_bytes)) return RMS_E_SIZE;
@@ -55,7 +88,22 @@ static bool rows_touch(const rms_shape *n, const rms_tensor *a, const rms_tensor
 
 static bool same_rows(const rms_tensor *a, const rms_tensor *b) {
   return a->rows.data == b->rows.data && a->rows.outer == b->rows.outer && a->rows.inner == b->rows.inner &&
-         a->row_bytes == b->row_bytes;
+         a->rows.col == b->rows.col && a->row_bytes == b->row_bytes;
+}
+
+/* All rows of one outer index as if they were one row. */
+static rms_tensor rows_together(const rms_shape *n, const rms_tensor *t) {
+  rms_tensor all = *t;
+  all.row_bytes += (n->inner - 1) * t->rows.inner;
+  return all;
+}
+
+/* The same where elements lie apart: rows with the same outer index count as a whole. */
+static bool images_touch(const rms_shape *n, const rms_tensor *a, const rms_tensor *b) {
+  const rms_shape images = {n->outer, 1, n->cols};
+  const rms_tensor p = rows_together(n, a), q = rows_together(n, b);
+  if (n->outer > 1 && (p.row_bytes > a->rows.outer || q.row_bytes > a->rows.outer)) return true;
+  return rows_touch(&images, &p, &q);
 }
 
 /* An output against another tensor of rows. in_place: it may be exactly that tensor. */
@@ -63,6 +111,7 @@ static bool rows_clash(const rms_shape *n, const rms_tensor *out, const rms_tens
   if (!out->rows.data || !other->rows.data) return false;
   if (!rms_spans_touch(out->rows.data, out->span, other->rows.data, other->span)) return false;
   if (same_rows(out, other)) return !in_place;
+  if (out->rows.col || other->rows.col) return out->rows.outer != other->rows.outer || images_touch(n, out, other);
   if (out->rows.outer == other->rows.outer && out->rows.inner == other->rows.inner) return rows_touch(n, out, other);
   return true;
 }

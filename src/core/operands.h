@@ -7,7 +7,7 @@
 
 #include "job.h"
 
-/* One tensor of the call: its rows, and the bytes it spans from its first to behind its last. */
+/* One tensor of the call: its rows, what a row spans, and what all of them do. */
 typedef struct {
   rms_rows rows;
   int64_t row_bytes, span;

@@ -5,7 +5,8 @@
 
 enum {
   ROWS_PER_CHUNK = 32, /* at least, so that a chunk's fixed cost is small beside its rows  */
-  MOST_CHUNKS = 64     /* enough for as many threads                                       */
+  MOST_CHUNKS = 64,    /* enough for as many threads                                       */
+  MANY_INNER = 32      /* inner indices with weights of their own: one thread takes all rows of one */
 };
 static const int64_t most_workspace = (int64_t)256 << 20; /* fewer chunks for very wide rows */
 
@@ -31,12 +32,28 @@ bool rms_plan_sums(const rms_layout *lay, int64_t rows, bool dweight, bool dbias
   if (p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
   if (p->chunks > most_workspace / both) p->chunks = most_workspace / both;
   if (p->chunks < 1) p->chunks = 1;
+  p->slots = lay->per_inner && lay->inner >= MANY_INNER ? lay->inner : 0;
+  if (p->slots > MOST_CHUNKS) p->slots = MOST_CHUNKS;
+  p->slot_bytes = lay->groups * p->pitch * (16 + p->real) * ((int64_t)dweight + (int64_t)dbias);
   return !__builtin_mul_overflow(p->chunks, p->chunk_bytes, &bytes);
 }
 
 int64_t rms_chunk_start(const rms_sums_plan *p, int64_t chunk) {
   int64_t base = p->rows / p->chunks, extra = p->rows % p->chunks;
   return chunk * base + (chunk < extra ? chunk : extra);
+}
+
+int64_t rms_chunk_of(const rms_sums_plan *p, int64_t row) {
+  int64_t base = p->rows / p->chunks, extra = p->rows % p->chunks, longer = extra * (base + 1);
+  return row < longer ? row / (base + 1) : extra + (row - longer) / base;
+}
+
+rms_sums_plan rms_plan_inner(const rms_sums_plan *p, const rms_layout *lay) {
+  rms_sums_plan one = *p;
+  one.chunks = 1;
+  one.elements = lay->groups * p->pitch;
+  one.chunk_bytes = one.elements * (8 + p->real) * ((int64_t)p->dweight + (int64_t)p->dbias);
+  return one;
 }
 
 rms_column_sums rms_chunk_sums(const rms_sums_plan *p, char *workspace, int64_t chunk) {

@@ -10,7 +10,7 @@
  * order, and then added to the f64 totals in element order. Each (inner, group) piece takes `pitch` elements. */
 typedef struct {
   void *dweight_block, *dbias_block;   /* NULL: not wanted                                    */
-  double *dweight_total, *dbias_total; /* NULL: the chunk is one block, which stays as it is */
+  double *dweight_total, *dbias_total; /* NULL: the sums stay in the block                    */
 } rms_column_sums;
 
 /* All work on segments first..last-1. */

@@ -9,9 +9,10 @@
 namespace rms_cuda {
 
 struct Affine {
-  bool weight, bias; /* there is one                                  */
-  bool round_before; /* h is rounded to the data type first           */
-  bool is_f32;       /* weight and bias are f32 and the data is not   */
+  bool weight, bias;     /* there is one                                  */
+  bool round_before;     /* h is rounded to the data type first           */
+  bool is_f32;           /* weight and bias are f32 and the data is not   */
+  bool own_type = false; /* y has another type than the data              */
 };
 
 /* h to y, but for the last rounding. g holds the weight plus its offset. */
@@ -23,7 +24,8 @@ __device__ __forceinline__ void affine(R (&h)[V], const R (&g)[V], const R (&b)[
 #pragma unroll
       for (int j = 0; j < V; j++)
         h[j] *= g[j];
-      if (!form.is_f32 && form.bias) round_to<T>(h); /* without a bias the last rounding is this one */
+      /* where y has the data type and there is no bias, the last rounding is this one */
+      if (!form.is_f32 && (form.bias || form.own_type)) round_to<T>(h);
     }
     if (form.bias) {
 #pragma unroll
@@ -41,11 +43,14 @@ __device__ __forceinline__ void affine(R (&h)[V], const R (&g)[V], const R (&b)[
   }
 }
 
-template <int V, class R, class Offset> __device__ __forceinline__ void add_offset(R (&g)[V], Offset offset) {
+/* From weights to gains. rounded: to T, that of the weights. */
+template <class T, int V, class R, class Offset>
+__device__ __forceinline__ void add_offset(R (&g)[V], Offset offset, bool rounded) {
   if (offset != 0) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       g[j] += (R)offset;
+    if (rounded) round_to<T>(g);
   }
 }
 

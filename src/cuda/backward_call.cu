@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Backward and the two halves of it: check -> job -> plan -> launch. */
+#include "apart.h"
 #include "call.h"
 #include "launch.h"
 
@@ -38,7 +39,8 @@ struct Wanted {
 static bool is_aligned(const rms_backward_job &job, int64_t outer) {
   const rms_layout &lay = job.lay;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  return aligned_rows(lay, outer, job.dy, size) && aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
+  return aligned_rows(lay, outer, job.dy, element_size(job.dy_type)) &&
+         aligned_rows(lay, outer, job.x, job.x_is_f32 ? 4 : size) &&
          aligned_rows(lay, outer, job.dresidual, residual_size) && aligned_rows(lay, outer, job.dx, size) &&
          aligned_rows(lay, outer, job.dresidual_out, residual_size) && aligned_rows(lay, outer, job.gate, size) &&
          aligned_rows(lay, outer, job.dgate, size) &&
@@ -93,7 +95,7 @@ static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wan
   if (job.gate.data) return Form::GATED;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
-  if (p.slices > 1 || p.inner.rows != 0 || !wanted.saved || added || !p.whole || p.eps_outside ||
+  if (p.slices > 1 || p.inner.rows != 0 || p.round_gain || !wanted.saved || added || !p.whole || p.eps_outside ||
       (wanted.dbias && !layer))
     return Form::OPTIONS;
   if (!p.round_before) return Form::COMMON;
@@ -110,8 +112,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || lay.dtype == RMS_F64 || job.dy_type != lay.dtype || lay.indices || lay.k == 0 ||
+      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
@@ -126,6 +128,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.want_dweight = wanted.dweight, p.want_dbias = wanted.dbias;
   p.bytes = (int)(lay.width * element_size(lay.dtype));
   p.leading = (int)lay.k, p.whole = lay.k == lay.width;
+  p.round_gain = rounds_gain(lay);
   p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
   const Form form = form_of(job, p, wanted, aligned);
@@ -154,7 +157,8 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   g.whole = !lay.indices && lay.k == lay.width;
   g.round_product = lay.rounding == RMS_ROUND_BEFORE_WEIGHT && !lay.weight_is_f32;
   g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
-  const int64_t vector_bytes = 16 + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
+  const int64_t vector_bytes =
+      (job.dy_type != lay.dtype ? 64 / size : 16) + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
   c->general = plan_general(device, vectors, vectors * vector_bytes,
                             c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
   c->sums = plan_general_sums(device, c->general, lay, outer);
@@ -308,6 +312,18 @@ static cudaError_t run(const Device &device, Choice &c, const Workspace &w, char
   return rows ? run_rows(device, c, stream) : cudaSuccess;
 }
 
+/* Where the sums over rows go. */
+static void list_gradients(const rms_backward_args *args, const rms_backward_job &job, FinishJob *finish) {
+  auto add = [&](void *out, rms_dtype type, int flag) {
+    if (!out) return;
+    finish->out[finish->planes] = out;
+    finish->type[finish->planes] = type;
+    finish->add[finish->planes++] = (args->accumulate & flag) != 0;
+  };
+  add(args->dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT);
+  add(args->dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS);
+}
+
 static FinishJob finish_job(const rms_backward_args *args, const Choice &c, const char *workspace) {
   const rms_backward_job &job = c.g.job;
   FinishJob finish = {};
@@ -316,18 +332,35 @@ static FinishJob finish_job(const rms_backward_args *args, const Choice &c, cons
   finish.slices = c.slices();
   finish.shares = c.sums.slice_rows > 0 ? c.shares() : 0;
   finish.width = job.lay.width, finish.pitch = c.pitch(job.lay);
-  auto add = [&](void *out, rms_dtype type, int flag) {
-    if (!out) return;
-    finish.out[finish.planes] = out;
-    finish.type[finish.planes] = type;
-    finish.add[finish.planes++] = (args->accumulate & flag) != 0;
-  };
-  add(args->dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT);
-  add(args->dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS);
+  list_gradients(args, job, &finish);
   return finish;
 }
 
 /* ---- a call ---- */
+
+/* Rows whose elements lie apart. */
+static rms_status run_apart(const rms_backward_args *args, const rms_backward_job &job, const Wanted &wanted,
+                            const Device &device, cudaStream_t stream) {
+  const rms_layout &lay = job.lay;
+  FinishJob finish = {};
+  finish.partial = args->workspace;
+  finish.partial_is_f64 = true;
+  finish.slices = lay.groups;
+  finish.shares = args->outer > 0 ? apart_shares(lay, args->outer) : 0;
+  finish.width = finish.pitch = lay.width;
+  list_gradients(args, job, &finish);
+  if (args->outer > 0) {
+    const int64_t bytes = apart_sums(lay, args->outer, finish.planes);
+    if (bytes == INT64_MAX) return RMS_E_SIZE;
+    if (finish.planes && args->workspace_bytes < (size_t)bytes) return RMS_E_WORKSPACE;
+  }
+  LastError last;
+  cudaError_t error = cudaSuccess;
+  if (args->outer > 0)
+    error = launch_apart(job, args->outer, wanted.dweight, wanted.dbias, args->workspace, device, stream);
+  if (error == cudaSuccess && finish.planes) error = launch_finish(finish, device, false, stream);
+  return last.settle(error) ? RMS_OK : RMS_E_DEVICE;
+}
 
 static Wanted wanted_of(const rms_backward_args *args, const rms_backward_job &job) {
   const bool saved = args->rstd && (job.lay.kind != RMS_KIND_LAYER || args->mean);
@@ -352,6 +385,7 @@ rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int
   Device device;
   cudaError_t error = query_device(&device);
   if (!last.settle(error)) return RMS_E_DEVICE;
+  if (job.lay.apart) return run_apart(args, job, wanted, device, stream);
 
   Choice choice = choose(device, job, args->outer, wanted);
   const Workspace w = workspace_of(choice, job.lay, stats_in != nullptr);
@@ -373,6 +407,10 @@ size_t backward_workspace(const Device &device, const rms_spec *spec, const rms_
   if (rms_check_backward(spec, args, flags, nullptr, nullptr, nullptr, &job, &segments)) return 0;
   const Wanted wanted = wanted_of(args, job);
   if (segments == 0 || !(wanted.dweight || wanted.dbias)) return 0;
+  if (job.lay.apart) {
+    const int64_t bytes = apart_sums(job.lay, args->outer, wanted.dweight + wanted.dbias);
+    return bytes == INT64_MAX ? 0 : (size_t)bytes;
+  }
   const Choice choice = choose(device, job, args->outer, wanted);
   const Workspace w = workspace_of(choice, job.lay, true); /* a call, or the second half of a split one */
   return w.total == INT64_MAX || too_many_blocks(choice) ? 0 : (size_t)w.total;

@@ -30,9 +30,17 @@ __device__ __forceinline__ int64_t segment_of(const rms_layout &lay, const Place
 
 /* ---- a segment ---- */
 
-/* Sixteen bytes of a vector that are kept: of dy, x and the gate. */
+/* Whether dy has another type than the data. It is kept in f32 then. */
+template <class T> __device__ __forceinline__ bool dy_has_own_type(const GeneralBackward &g) {
+  return sizeof(T) < 8 && g.job.dy_type != g.job.lay.dtype;
+}
+
+/* Sixteen bytes of a vector that are kept: of dy; and of dy, x and the gate. */
+template <class T> __device__ __forceinline__ int dy_pieces(const GeneralBackward &g) {
+  return dy_has_own_type<T>(g) ? vector_of<T> * 4 / 16 : 1;
+}
 template <class T, bool GATED> __device__ __forceinline__ int backward_pieces(const GeneralBackward &g) {
-  return 1 + (sizeof(T) == 2 && g.job.x_is_f32 ? vector_of<T> * 4 / 16 : 1) + (GATED ? 1 : 0);
+  return dy_pieces<T>(g) + (sizeof(T) == 2 && g.job.x_is_f32 ? vector_of<T> * 4 / 16 : 1) + (GATED ? 1 : 0);
 }
 
 /* A segment in shared memory or in memory: what the range guard asks for. With a gate after the norm dm = dy*act(z)
@@ -49,11 +57,13 @@ template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
 
   /* cells: those of this team, or NULL. */
   __device__ __forceinline__ BackwardSegment(const GeneralBackward &of, const Team &by, const Place &at, uint4 *cells)
-      : g(of), team(by), dy{{segment_at(of.job.dy, of.job.lay, at, (int)sizeof(T)), of.job.lay.width}, cells},
+      : g(of),
+        team(by), dy{{segment_at(of.job.dy, of.job.lay, at, (int)element_size(of.job.dy_type)), of.job.lay.width},
+                     cells},
         x_row{{segment_at(of.job.x, of.job.lay, at, of.job.x_is_f32 ? 4 : (int)sizeof(T)), of.job.lay.width}, nullptr},
         gate{{GATED ? segment_at(of.job.gate, of.job.lay, at, (int)sizeof(T)) : nullptr, of.job.lay.width}, nullptr} {
     vectors = (lay().width + V - 1) / V;
-    if (cells) x_row.cells = cells + vectors;
+    if (cells) x_row.cells = cells + vectors * dy_pieces<T>(g);
     if (cells && GATED) gate.cells = cells + vectors * backward_pieces<T, false>(g);
     weight = parameter_at(lay().weight, lay(), at, lay().weight_is_f32 ? 4 : (int)sizeof(T));
   }
@@ -62,11 +72,30 @@ template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
   __device__ __forceinline__ KeptRow<float, V, ALIGNED> f32_row() const {
     return {{x_row.row.row, lay().width}, x_row.cells};
   }
+  /* Of a dy of another type, in place of dy: as it is kept. */
+  __device__ __forceinline__ KeptRow<float, V, ALIGNED> kept_dy() const {
+    return {{dy.row.row, lay().width}, dy.cells};
+  }
+  __device__ __forceinline__ void bring_dy() const {
+    if constexpr (sizeof(R) == 4) {
+      if (dy_has_own_type<T>(g)) {
+        if (!dy.cells) return;
+        team.each(vectors, [&](int64_t v) {
+          const Floats<V> f = load_any<ALIGNED, V>(dy.row.row, lay().width, v, g.job.dy_type);
+          Packed<float, V> wide;
+          pack(wide, f.of);
+          kept_dy().keep(v, wide);
+        });
+        return;
+      }
+    }
+    dy.bring(team, vectors);
+  }
   __device__ __forceinline__ bool gated_after() const { return GATED && lay().gate_place == RMS_GATE_AFTER; }
   __device__ __forceinline__ bool gated_before() const { return GATED && lay().gate_place == RMS_GATE_BEFORE; }
   __device__ __forceinline__ bool is_sigmoid() const { return lay().activation == RMS_ACT_SIGMOID; }
   __device__ __forceinline__ void bring() const {
-    dy.bring(team, vectors);
+    bring_dy();
     if constexpr (GATED) gate.bring(team, vectors);
     if constexpr (has_f32) {
       if (x_is_f32()) {
@@ -124,14 +153,24 @@ template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
     unpack(in, f);
   }
   __device__ __forceinline__ void load_given_dy(int64_t v, R (&f)[V]) const {
+    if constexpr (sizeof(R) == 4) {
+      if (dy_has_own_type<T>(g)) {
+        Packed<float, V> wide;
+        if (dy.cells)
+          kept_dy().load(v, wide);
+        else
+          pack(wide, load_any<ALIGNED, V>(dy.row.row, lay().width, v, g.job.dy_type).of);
+        unpack(wide, f);
+        return;
+      }
+    }
     Packed<T, V> in;
     dy.load(v, in);
     unpack(in, f);
   }
   __device__ __forceinline__ void load_g(int64_t v, R (&f)[V]) const {
     if (lay().weight) {
-      load_parameters<T, ALIGNED>(f, weight, lay(), v);
-      add_offset(f, lay().offset);
+      load_gains<T, ALIGNED>(f, weight, lay(), v);
     } else {
 #pragma unroll
       for (int j = 0; j < V; j++)
@@ -186,7 +225,7 @@ __device__ __forceinline__ void make_ungated(const GeneralBackward &g,
                                              int64_t v, R (&h)[V]) {
   const rms_layout &lay = g.job.lay;
   const Affine form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
-                       lay.weight_is_f32};
+                       lay.weight_is_f32, false};
   R gain[V], b[V];
   segment.load_g(v, gain);
   if (g.job.bias)
@@ -428,8 +467,8 @@ __device__ __forceinline__ void do_row(const GeneralBackward &g, const Team &tea
   }
   const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data, wants_dgate = GATED && g.job.dgate.data;
   /* by way of shared memory, where dy and the gate were */
-  const bool through =
-      !ALIGNED && cells && (wants_dx || wants_dgate) && !(g.job.dresidual_out.data && lay.residual_is_f32);
+  const bool through = !ALIGNED && cells && (wants_dx || wants_dgate) && !dy_has_own_type<T>(g) &&
+                       !(g.job.dresidual_out.data && lay.residual_is_f32);
   auto keep = [&](const KeptRow<T, V, ALIGNED> &to, int64_t v, const R(&out)[V]) {
     Packed<T, V> packed;
     pack(packed, out);

@@ -86,11 +86,7 @@ __device__ __forceinline__ void load_gain(const BackwardJob &p, int slice, int v
   if (!p.weight || vector >= p.vectors) return;
   load_parameter<FORM != Form::SHIFTED, T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V,
                                            elements_at<T, FORM>(p, vector), p.weight_is_f32);
-  if (p.offset != 0) {
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      g[j] += p.offset;
-  }
+  add_offset<T>(g, p.offset, has_options(FORM) && p.round_gain);
 }
 
 template <bool LAYER, int V> __device__ __forceinline__ void normalise(float (&x)[V], float r, float mean) {

@@ -22,7 +22,8 @@ bool aligned_rows(const rms_layout &lay, int64_t outer, const Rows &rows, int64_
 }
 
 bool aligned_parameter(const rms_layout &lay, const char *p, int64_t size) {
-  return ((uintptr_t)p | (uintptr_t)lay.weight_inner | (uintptr_t)(lay.width * size)) % 16 == 0;
+  const uintptr_t stride = lay.inner > 1 ? (uintptr_t)lay.weight_inner : 0;
+  return ((uintptr_t)p | stride | (uintptr_t)(lay.width * size)) % 16 == 0;
 }
 
 bool can_shift(const rms_layout &lay, int64_t outer, const Rows &rows, const char **end) {

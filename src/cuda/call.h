@@ -27,6 +27,12 @@ inline int64_t vectors_of(const rms_layout &lay) {
   return (lay.width + v - 1) / v;
 }
 
+/* Whether gains are rounded where they would not be otherwise: f32 has 16-bit ones as they are, and without an offset
+ * they are the weights. */
+inline bool rounds_gain(const rms_layout &lay) {
+  return lay.gain_as_weight && lay.offset != 0 && lay.weight && !lay.weight_is_f32 && element_size(lay.dtype) == 2;
+}
+
 /* Largest exponent by which a segment may be scaled, so that eps is not lost. */
 int eps_limit_of(const rms_layout &lay);
 

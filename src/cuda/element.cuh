@@ -21,6 +21,7 @@ template <class T> using real_of = typename RealOf<T>::type;
 
 /* V elements of type S as they lie in memory, in registers. */
 template <class S, int V> struct Packed {
+  using element = S;
   static constexpr int words = V * (int)sizeof(S) / 4;
   uint32_t w[words];
 };
@@ -172,7 +173,7 @@ template <int WORDS> __device__ __forceinline__ void store_narrow(char *p, const
   }
 }
 
-/* n <= V elements at p; the rest is zero. ALIGNED: n is V and p a multiple of 16. */
+/* n <= V elements at p; the rest is zero. ALIGNED: n is V and p a multiple of 16, or of their size if that is less. */
 template <bool ALIGNED, bool ONCE, class S, int V>
 __device__ __forceinline__ void load_vector(Packed<S, V> &v, const char *p, int n) {
   if constexpr (ALIGNED) {
@@ -188,7 +189,9 @@ __device__ __forceinline__ void load_vector(Packed<S, V> &v, const char *p, int 
 
 template <bool ALIGNED, class S, int V>
 __device__ __forceinline__ void store_vector(char *p, const Packed<S, V> &v, int n) {
-  if constexpr (ALIGNED) {
+  if constexpr (ALIGNED && Packed<S, V>::words == 2) { /* 16-bit elements beside f32 data */
+    __stcs(reinterpret_cast<uint2 *>(p), make_uint2(v.w[0], v.w[1]));
+  } else if constexpr (ALIGNED) {
 #pragma unroll
     for (int i = 0; i < Packed<S, V>::words / 4; i++)
       __stcs(reinterpret_cast<uint4 *>(p + 16 * i),

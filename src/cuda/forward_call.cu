@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Forward and the two halves of it: check -> job -> plan -> launch. */
+#include "apart.h"
 #include "call.h"
 #include "launch.h"
+#include "quantised.h"
 
 namespace rms_cuda {
 
@@ -10,20 +12,63 @@ static bool is_aligned(const rms_forward_job &job, int64_t outer) {
   const rms_layout &lay = job.lay;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size,
                 weight_size = lay.weight_is_f32 ? 4 : size;
-  return aligned_rows(lay, outer, job.x, size) && aligned_rows(lay, outer, job.y, size) &&
+  return aligned_rows(lay, outer, job.x, size) && aligned_rows(lay, outer, job.y, element_size(job.y_type)) &&
          aligned_rows(lay, outer, job.gate, size) && aligned_rows(lay, outer, job.residual, residual_size) &&
          aligned_rows(lay, outer, job.residual_out, residual_size) && aligned_parameter(lay, lay.weight, weight_size) &&
          aligned_parameter(lay, job.bias, weight_size);
 }
 
-/* A job for the kernels of aligned rows, or false where it is not for them. */
-static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, int *form) {
+/* ---- other outputs than y in the data type ---- */
+
+static bool has_other_outputs(const rms_forward_job &job) {
+  return job.q.rows.data || !job.y.data || job.y_type != job.lay.dtype;
+}
+
+/* The blocks of q and the threads that share one, as far as the kernels of aligned rows have them. Rows are whole
+ * vectors. */
+static bool make_blocks(const rms_forward_job &job, int64_t outer, QuantisedJob *o) {
   const rms_layout &lay = job.lay;
+  const int64_t in_vector = 16 / element_size(lay.dtype);
+  const bool q8_0 = job.q.type == RMS_Q8_0;
+  const int64_t block = q8_0 ? (int64_t)RMS_Q8_0_ELEMENTS : job.q.block, lanes = block / in_vector;
+  if (job.y_type != lay.dtype || (q8_0 && lay.groups > 1)) return false;
+  int64_t low = (int64_t)(uintptr_t)job.q.rows.data;
+  if (outer > 1) low |= job.q.rows.outer;
+  if (lay.inner > 1) low |= job.q.rows.inner;
+  if (!q8_0 && low % in_vector != 0) return false;
+  o->q_type = job.q.type, o->scale = job.q.scale, o->least = job.q.least;
+  if (block == 0) return true;
+  o->blocks = (int)(lay.width / block);
+  const bool within_warp = block % in_vector == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0;
+  if (within_warp) o->lanes = (int)lanes;
+  while (1 << o->shift < o->lanes)
+    o->shift++;
+  return within_warp || block == lay.width;
+}
+
+/* Whether forward_quantised.cuh has a call, whose tensors are aligned. */
+static bool takes_outputs(const rms_forward_job &job, int64_t outer, QuantisedJob *o) {
+  const rms_layout &lay = job.lay;
+  o->y_type = job.y_type;
+  if (lay.kind != RMS_KIND_RMS || job.gate.data || (lay.residual_is_f32 && job.residual.data) ||
+      vectors_of(lay) > most_quantised_vectors || outer * lay.inner * lay.groups > most_blocks)
+    return false;
+  if (job.q.rows.data) return make_blocks(job, outer, o);
+  return !job.y.data || element_size(job.y_type) != element_size(lay.dtype);
+}
+
+/* ---- aligned rows ---- */
+
+/* A job for the kernels of aligned rows, or false where it is not for them. */
+static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o, int *form) {
+  const rms_layout &lay = job.lay;
+  ForwardJob *p = &o->p;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
   if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
-  *p = {};
+  *o = {};
   const bool aligned = is_aligned(job, outer);
+  if (has_other_outputs(job) && (!aligned || !takes_outputs(job, outer, o))) return false;
   if (job.gate.data && (!aligned || job.residual.data)) return false;
   if (!aligned && (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
                    !can_shift(lay, outer, job.residual, &p->residual_end) || !can_shift(lay, outer, job.y, nullptr) ||
@@ -31,9 +76,14 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
     return false;
   p->x = job.x, p->residual = job.residual, p->y = job.y, p->sum = job.residual_out;
   p->gate = job.gate, p->sigmoid = lay.activation == RMS_ACT_SIGMOID;
-  const Tensor tensors[] = {
-      {&p->x, size}, {&p->y, size}, {&p->residual, residual_size}, {&p->sum, residual_size}, {&p->gate, size}};
-  const int64_t inner = lay_out(lay, outer, tensors, 5, parameters && lay.per_inner, &p->weight_inner);
+  o->q = job.q.rows;
+  const Tensor tensors[] = {{&p->x, size},
+                            {&p->y, element_size(job.y_type)},
+                            {&p->residual, residual_size},
+                            {&p->sum, residual_size},
+                            {&p->gate, size},
+                            {&o->q, 1}};
+  const int64_t inner = lay_out(lay, outer, tensors, 6, parameters && lay.per_inner, &p->weight_inner);
   if (inner == 0 || inner > most_blocks) return false;
   if (!parameters) p->weight_inner = 0;
   p->rows = outer * lay.inner * lay.groups;
@@ -47,8 +97,9 @@ static bool make_job(const rms_forward_job &job, int64_t outer, ForwardJob *p, i
   p->weight_is_f32 = lay.weight_is_f32 && parameters;
   p->vectors = (int)vectors_of(lay);
   p->width = (int)lay.width, p->bytes = (int)(lay.width * size);
-  const bool options = inner > 1 || p->round_before || p->eps_outside || p->weight_is_f32 || lay.k != lay.width ||
-                       (job.bias && !lay.weight) || f32_residual || !aligned || job.gate.data;
+  p->round_gain = rounds_gain(lay);
+  const bool options = inner > 1 || p->round_before || p->round_gain || p->eps_outside || p->weight_is_f32 ||
+                       lay.k != lay.width || (job.bias && !lay.weight) || f32_residual || !aligned || job.gate.data;
   *form = (lay.kind == RMS_KIND_LAYER ? FORM_LAYER : 0) | (job.residual.data ? FORM_RESIDUAL : 0) |
           (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0) | (aligned ? 0 : FORM_SHIFTED);
   if (job.gate.data) *form |= lay.gate_place == RMS_GATE_AFTER ? FORM_GATE_AFTER : FORM_GATE_BEFORE;
@@ -77,6 +128,11 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
     const Grid grid = {((left < step ? left : step) + plan.teams() - 1) / plan.teams(), plan.threads, plan.shared};
     cudaError_t error = by_type<true>(lay.dtype, [&](auto type) -> cudaError_t {
       using T = decltype(type);
+      if constexpr (sizeof(T) < 8) {
+        if (g.job.q.rows.data)
+          return g.job.gate.data ? launch_general_quantised<T, true>(g, grid, device, stream)
+                                 : launch_general_quantised<T, false>(g, grid, device, stream);
+      }
       return g.job.gate.data ? launch_general_forward<T, true>(g, grid, device, stream)
                              : launch_general_forward<T, false>(g, grid, device, stream);
     });
@@ -87,10 +143,15 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
 
 static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t outer, int64_t segments,
                        cudaStream_t stream) {
-  ForwardJob p;
+  QuantisedJob o;
+  const ForwardJob &p = o.p;
   int form;
-  if (job.stats_in || job.stats_out || !make_job(job, outer, &p, &form))
+  if (job.lay.apart) return launch_apart(job, outer, device, stream);
+  if (job.stats_in || job.stats_out || !make_job(job, outer, &o, &form))
     return run_general(device, job, outer, segments, stream);
+  if (has_other_outputs(job))
+    return by_type<false>(
+        job.lay.dtype, [&](auto type) -> cudaError_t { return launch_quantised<decltype(type)>(o, device, stream); });
   const ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {

@@ -146,51 +146,82 @@ __device__ __forceinline__ Statistic<real_of<T>> segment_statistic(const Norm<re
   return st;
 }
 
-/* y, and the sum with the residual. Of a row that is not aligned both go by way of shared memory. Otherwise each thread
- * reads all that it needs of a vector before it stores there, for both may lie where the row, the residual or the gate
- * does. */
+/* From vectors of a segment to y, but for its last rounding. */
+template <class T, bool ALIGNED, bool GATED> struct MakeY {
+  using R = real_of<T>;
+  static constexpr int V = vector_of<T>;
+  const GeneralForward &g;
+  const char *weight, *bias;
+  Affine form;
+
+  __device__ __forceinline__ MakeY(const GeneralForward &of, const Place &at) : g(of) {
+    const rms_layout &lay = g.job.lay;
+    const int size = lay.weight_is_f32 ? 4 : (int)sizeof(T);
+    weight = parameter_at(lay.weight, lay, at, size), bias = parameter_at(g.job.bias, lay, at, size);
+    form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT, lay.weight_is_f32,
+            sizeof(R) == 4 && g.job.y_type != lay.dtype};
+  }
+  /* h: the vector without a gate; act: what a gate makes of it. */
+  __device__ __forceinline__ void of(const Statistic<R> &st, int64_t v, R (&h)[V], const R (&act)[V]) const {
+    const rms_layout &lay = g.job.lay;
+    R f[V], b[V];
+    if constexpr (GATED) {
+      if (lay.gate_place == RMS_GATE_BEFORE) multiply(h, act);
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] = fused(h[j], st.scale, -st.mean) * st.r;
+    if (lay.weight) load_gains<T, ALIGNED>(f, weight, lay, v);
+    if (g.job.bias) load_parameters<T, ALIGNED>(b, bias, lay, v);
+    affine<T>(h, f, b, form);
+    if constexpr (GATED) {
+      if (lay.gate_place == RMS_GATE_AFTER) {
+        round_before_gate<T>(h, form);
+        multiply(h, act);
+      }
+    }
+  }
+};
+
+/* y, and the sum with the residual. Of a row that is not aligned both go by way of shared memory, but for a y of
+ * another type. Otherwise each thread reads all that it needs of a vector before it stores there, for both may lie
+ * where the row, the residual or the gate does. */
 template <class T, bool ALIGNED, bool GATED>
 __device__ __forceinline__ void write_row(const GeneralForward &g, const ForwardSegment<T, ALIGNED, GATED> &segment,
                                           const Place &at, bool active, const Statistic<real_of<T>> &st) {
   using R = real_of<T>;
   constexpr int V = vector_of<T>;
   const rms_layout &lay = g.job.lay;
-  const int size = (int)sizeof(T), weight_size = lay.weight_is_f32 ? 4 : size;
-  char *y = segment_at(g.job.y, lay, at, size), *sum = nullptr;
+  const int size = (int)sizeof(T);
+  const MakeY<T, ALIGNED, GATED> make(g, at);
+  char *y = nullptr, *sum = nullptr;
+  if (g.job.y.data) y = segment_at(g.job.y, lay, at, (int)element_size(g.job.y_type));
   if (g.job.residual_out.data) sum = segment_at(g.job.residual_out, lay, at, lay.residual_is_f32 ? 4 : size);
-  const char *weight = parameter_at(lay.weight, lay, at, weight_size),
-             *bias = parameter_at(g.job.bias, lay, at, weight_size);
-  const Affine form = {lay.weight != nullptr, g.job.bias != nullptr, lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
-                       lay.weight_is_f32};
-  const bool through = !ALIGNED && segment.row.cells && !segment.sum_is_f32();
+  bool through = !ALIGNED && segment.row.cells && !segment.sum_is_f32();
   if (through && sum) {
     segment.team.sync();
     if (active) copy_out(segment.team, segment.row.cells, sum, (int)(lay.width * (int64_t)size));
     segment.team.sync();
     sum = nullptr;
   }
+  if (!y && !sum) return;
+  through = through && y && !make.form.own_type;
   if (active)
     segment.team.each(segment.vectors, [&](int64_t v) {
-      R h[V], f[V], b[V], act[V];
+      R h[V], act[V];
       segment.load_source(v, h);
       if constexpr (GATED) segment.load_act(v, act);
       if (sum) store_elements<T, ALIGNED>(sum, v, h, count_at<V>(lay, v), lay.residual_is_f32);
-      if constexpr (GATED) {
-        if (lay.gate_place == RMS_GATE_BEFORE) multiply(h, act);
-      }
+      if (!y) return;
+      make.of(st, v, h, act);
+      if constexpr (sizeof(R) == 4) {
+        if (make.form.own_type) {
+          Floats<V> out;
 #pragma unroll
-      for (int j = 0; j < V; j++)
-        h[j] = fused(h[j], st.scale, -st.mean) * st.r;
-      if (lay.weight) {
-        load_parameters<T, ALIGNED>(f, weight, lay, v);
-        add_offset(f, lay.offset);
-      }
-      if (g.job.bias) load_parameters<T, ALIGNED>(b, bias, lay, v);
-      affine<T>(h, f, b, form);
-      if constexpr (GATED) {
-        if (lay.gate_place == RMS_GATE_AFTER) {
-          round_before_gate<T>(h, form);
-          multiply(h, act);
+          for (int j = 0; j < V; j++)
+            out.of[j] = h[j];
+          store_any<ALIGNED>(y, v, out, count_at<V>(lay, v), g.job.y_type);
+          return;
         }
       }
       if (through)
@@ -203,9 +234,10 @@ __device__ __forceinline__ void write_row(const GeneralForward &g, const Forward
   if (active) copy_out(segment.team, segment.row.cells, y, (int)(lay.width * (int64_t)size));
 }
 
-template <class T, bool ALIGNED, bool GATED>
-__global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
-    forward_general_kernel(const __grid_constant__ GeneralForward g) {
+/* The rows of a block. before_y(segment, at, index, active, st) is called before y and the sum are written, which may
+ * be over what is read. */
+template <class T, bool ALIGNED, bool GATED, class F>
+__device__ __forceinline__ void forward_general_rows(const GeneralForward &g, F before_y) {
   using R = real_of<T>;
   __shared__ double slots[32];
   extern __shared__ uint4 general_cells[];
@@ -229,7 +261,14 @@ __global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
   }
   if (writes && g.job.rstd) static_cast<R *>(g.job.rstd)[index] = st.r * st.scale;
   if (writes && g.job.mean) static_cast<R *>(g.job.mean)[index] = quotient(st.mean, st.scale);
+  before_y(segment, at, index, active, st);
   write_row(g, segment, at, active, st);
+}
+
+template <class T, bool ALIGNED, bool GATED>
+__global__ void __launch_bounds__(GENERAL_THREADS, ALIGNED ? 3 : 2)
+    forward_general_kernel(const __grid_constant__ GeneralForward g) {
+  forward_general_rows<T, ALIGNED, GATED>(g, [](auto &&...) {});
 }
 
 } // namespace rms_cuda

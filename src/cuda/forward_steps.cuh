@@ -252,14 +252,15 @@ __device__ __forceinline__ void load_parameter_at(const ForwardJob &p, const cha
   load_parameter<!SHIFTED, T>(f, from, vector * V, left < V ? left : V, is_f32);
 }
 
-/* One vector of y, rounded before the weight or not. `weight` has its weights if they are in the data type; those of
- * the row's inner index are `skip` bytes from the first. gate: of one after the norm. */
+/* One vector of y but for its last rounding, rounded before the weight or not. `weight` has its weights if they are in
+ * the data type; those of the row's inner index are `skip` bytes from the first. gate: of one after the norm. own_type:
+ * the last rounding is to another type than T. */
 template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
-__device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+__device__ __forceinline__ void finish_values(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
                                               const Packed<T, V> &weight, const Packed<T, V> &gate, int64_t skip,
-                                              int vector, Packed<T, V> &out) {
+                                              int vector, float (&h)[V], bool own_type) {
   const bool is_f32 = OPTIONS && p.weight_is_f32;
-  float h[V], g[V], b[V];
+  float g[V], b[V];
   unpack(x, h);
   if (__builtin_expect(st.scale != 1.0f, 0)) {
 #pragma unroll
@@ -274,16 +275,16 @@ __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<
       load_parameter_at<SHIFTED, T>(p, p.weight + skip, vector, true, g);
     else
       unpack(weight, g);
-    add_offset(g, p.offset);
+    add_offset<T>(g, p.offset, OPTIONS && p.round_gain);
     if (p.bias) {
       load_parameter_at<SHIFTED, T>(p, p.bias + skip, vector, is_f32, b);
-      affine<T>(h, g, b, {true, true, BEFORE, is_f32});
+      affine<T>(h, g, b, {true, true, BEFORE, is_f32, own_type});
     } else {
-      affine<T>(h, g, b, {true, false, BEFORE, is_f32});
+      affine<T>(h, g, b, {true, false, BEFORE, is_f32, own_type});
     }
   } else if (OPTIONS) {
     if (p.bias) load_parameter_at<SHIFTED, T>(p, p.bias + skip, vector, is_f32, b);
-    affine<T>(h, g, b, {false, p.bias != nullptr, BEFORE, is_f32});
+    affine<T>(h, g, b, {false, p.bias != nullptr, BEFORE, is_f32, own_type});
   }
   if constexpr (GATE == RMS_GATE_AFTER) {
     if (BEFORE && !is_f32) round_to<T>(h);
@@ -291,6 +292,15 @@ __device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<
     activate(b, p.sigmoid);
     multiply(h, b);
   }
+}
+
+/* The same, rounded to T. */
+template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
+__device__ __forceinline__ void finish_vector(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+                                              const Packed<T, V> &weight, const Packed<T, V> &gate, int64_t skip,
+                                              int vector, Packed<T, V> &out) {
+  float h[V];
+  finish_values<LAYER, OPTIONS, SHIFTED, BEFORE, GATE>(p, x, st, weight, gate, skip, vector, h, false);
   pack(out, h);
 }
 

@@ -128,7 +128,7 @@ template <class S, int V, bool ALIGNED> struct RowAt {
     }
   }
   __device__ __forceinline__ void load(Packed<S, V> &v, int64_t vector) const {
-    if constexpr (pieces == 0) { /* two f32 beside f64: parameters alone */
+    if constexpr (pieces == 0) { /* two f32 beside f64, four 16-bit elements beside f32 */
       const int64_t left = bytes - vector * (V * (int)sizeof(S));
       load_narrow(v.w, row + vector * (V * (int)sizeof(S)),
                   left >= V * (int)sizeof(S) ? V * (int)sizeof(S)
@@ -167,6 +167,27 @@ __device__ __forceinline__ void load_elements(R (&f)[V], const char *row, int64_
   unpack(v, f);
 }
 
+/* The same of a row of `type`: f32, bf16 or f16, whatever the data type is. Such rows are rare, and this function is
+ * one of its own so that the others keep their registers. */
+template <int V> struct Floats { float of[V]; };
+
+template <bool ALIGNED, int V>
+__device__ __noinline__ Floats<V> load_any(const char *row, int64_t width, int64_t vector, rms_dtype type) {
+  Floats<V> f;
+  auto load = [&](auto packed) {
+    using S = typename decltype(packed)::element;
+    RowAt<S, V, ALIGNED>(row, width).load(packed, vector);
+    unpack(packed, f.of);
+  };
+  if (type == RMS_F32)
+    load(Packed<float, V>());
+  else if (type == RMS_BF16)
+    load(Packed<__nv_bfloat16, V>());
+  else
+    load(Packed<__half, V>());
+  return f;
+}
+
 /* Weight or bias, in the data type or f32. */
 template <class T, bool ALIGNED, int V, class R>
 __device__ __forceinline__ void load_parameters(R (&f)[V], const char *p, const rms_layout &lay, int64_t vector) {
@@ -178,6 +199,20 @@ __device__ __forceinline__ void load_parameters(R (&f)[V], const char *p, const 
     Packed<T, V> w;
     RowAt<T, V, ALIGNED>(p, lay.width).load(w, vector);
     unpack(w, f);
+  }
+}
+
+/* Gains: weights plus their offset, rounded to the weight's type where the layout says so. */
+template <class T, bool ALIGNED, int V, class R>
+__device__ __forceinline__ void load_gains(R (&f)[V], const char *p, const rms_layout &lay, int64_t vector) {
+  load_parameters<T, ALIGNED>(f, p, lay, vector);
+  add_offset<T>(f, lay.offset, lay.gain_as_weight && !lay.weight_is_f32);
+  if constexpr (sizeof(R) == 8) {
+    if (lay.gain_as_weight && lay.weight_is_f32) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        f[j] = (R)__double2float_rn(f[j]);
+    }
   }
 }
 
@@ -341,6 +376,21 @@ __device__ __forceinline__ void store_at(char *row, int64_t vector, const Packed
     store_vector<true>(row + vector * (V * (int)sizeof(S)), v, V);
   else
     store_narrow(row + vector * (V * (int)sizeof(S)), v.w, n * (int)sizeof(S));
+}
+
+/* Rounded to `type`: f32, bf16 or f16, whatever the data type is. */
+template <bool ALIGNED, int V>
+__device__ __noinline__ void store_any(char *row, int64_t vector, const Floats<V> f, int n, rms_dtype type) {
+  auto store = [&](auto packed) {
+    pack(packed, f.of);
+    store_at<ALIGNED>(row, vector, packed, n);
+  };
+  if (type == RMS_F32)
+    store(Packed<float, V>());
+  else if (type == RMS_BF16)
+    store(Packed<__nv_bfloat16, V>());
+  else
+    store(Packed<__half, V>());
 }
 
 } // namespace rms_cuda

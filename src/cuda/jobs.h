@@ -8,7 +8,7 @@
 #ifndef RMS_CUDA_JOBS_H
 #define RMS_CUDA_JOBS_H
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 extern "C" {
 #include "../core/job.h"
 }
@@ -18,7 +18,7 @@ namespace rms_cuda {
 using Rows = rms_rows;
 
 /* Bytes of an element of a checked type. */
-inline int64_t element_size(rms_dtype dtype) {
+__host__ __device__ inline int64_t element_size(rms_dtype dtype) {
   return dtype == RMS_F64 ? 8 : dtype == RMS_F32 ? 4 : 2;
 }
 
@@ -52,7 +52,8 @@ struct ForwardJob {
   int stages;                       /* of the ring                                          */
   unsigned ahead;                   /* blocks that ask for their rows before their turn     */
   Rows gate;
-  bool sigmoid; /* its activation; else silu */
+  bool sigmoid;    /* its activation; else silu             */
+  bool round_gain; /* weight + offset to the data type      */
 };
 
 /* Rows of one weight are a slice: a slice for each inner index where these have weights of their own, otherwise one.
@@ -92,6 +93,7 @@ struct BackwardJob {
   bool saved;         /* rstd and mean are there, and are all that is needed         */
   bool gate_before;   /* of a gate, which is `added`, and dgate is the copy: before the norm, else after it */
   bool sigmoid;       /* its activation; else silu                                   */
+  bool round_gain;    /* weight + offset to the data type                            */
 };
 
 /* ---- any rows ---- */

@@ -37,6 +37,10 @@ static void round_trips(void) {
       {"rms:bwd:f16:2x6:w=f32:grad=same:out=dw+dx:recompute:pad=3", "rms:bwd:f16:2x6:w=f32:grad=same:recompute:pad=3"},
       {"rms:bwd:f16:2x6:res=f32:dres:out=ds+dx:acc=dx", "rms:bwd:f16:2x6:res=f32:dres:out=dx+ds:acc=dx"},
       {"rms:bwd:f32:2x6:w=none:out=dx:split:threads=7:isa=avx2", "rms:bwd:f32:2x6:w=none:split:isa=avx2:threads=7"},
+      {"rms:fwd:bf16:9x8:y=bf16:gain=weight:off=1", "rms:fwd:bf16:9x8:off=1:gain=weight"},
+      {"rms:bwd:f16:9x8:round=before:y=f32:w=f32", "rms:bwd:f16:9x8:w=f32:y=f32:round=before"},
+      {"layer:fwd:f32:2x3x8:wstride=8:perhead", "layer:fwd:f32:2x3x8:perhead"},
+      {"layer:fwd:f32:2x3x8:wstride=48:perhead:out=stats", "layer:fwd:f32:2x3x8:perhead:wstride=48:out=stats"},
       {"rms:fwd:bf16:9x8:round=before:res:out=y:inplace:seed=77:data=cauchy",
        "rms:fwd:bf16:9x8:res:round=before:out=y:inplace:data=cauchy:seed=77"},
       {"rms:fwd:f32:9223372036854775807x9223372036854775807", "rms:fwd:f32:9223372036854775807x9223372036854775807"},
@@ -113,7 +117,18 @@ static void bad_ones(void) {
   refused("rms:fwd:f32:1x4:groups=3", "groups=3 does not divide 4 columns");
   refused("rms:fwd:f64:1x4:res=f32", "res=f32 is not offered for f64 data");
   refused("rms:fwd:f32:1x4:out=dx", "out=: dx, ds, dw, db and dz belong to bwd");
-  refused("rms:fwd:f32:1x4:out=stats", "out=: a forward problem always writes y or q");
+  refused("rms:fwd:f32:1x4:res:out=sum", "out=: a forward writes y, q or stats");
+  refused("rms:fwd:f32:1x4:out=stats:inplace", "inplace needs the output y");
+  refused("rms:fwd:f64:1x4:y=f32", "y=: f64 does not mix with other types");
+  refused("rms:fwd:f32:1x4:y=f64", "y=: f64 does not mix with other types");
+  refused("rms:fwd:f32:1x4:y=f12", "unknown type of y 'f12'; did you mean 'f32'?");
+  refused("rms:fwd:bf16:1x4:y=f32:inplace", "inplace needs a y whose elements have the size of those of x");
+  refused("rms:bwd:bf16:1x4:y=f32:res=f32", "y= and res=f32 contradict each other in bwd");
+  refused("rms:bwd:f32:1x4:y=bf16:out=dw",
+          "y= beside an f32 x needs the output dx, which says that x is no residual sum");
+  refused("rms:fwd:f32:1x4:gain=wide", "unknown rounding of the gain 'wide'; one of: weight");
+  refused("rms:fwd:f32:1x2x4:wstride=8", "wstride= needs perhead");
+  refused("rms:fwd:f32:1x2x4:perhead:wstride=3", "wstride=3 is less than the columns");
   refused("rms:fwd:f32:1x4:out=y+sum", "out=sum needs res");
   refused("rms:fwd:f32:1x4:dres", "dres, recompute, acc and grad belong to bwd");
   refused("rms:fwd:f32:1x4:dydata=max", "dydata belongs to bwd");
@@ -129,8 +144,8 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:threads=0", "bad threads '0': need a whole number from 1 within its range");
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
-          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, q, "
-          "qblock, qleast");
+          "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
+          "y, gain, wstride, channels, q, qblock, qleast");
 }
 
 static void bad_quantised(void) {
@@ -154,7 +169,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act, q, qblock, qleast");
+          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast");
 }
 
 static void overlong(void) {

@@ -97,13 +97,13 @@ static void beside_y(void) {
         call.parts &= ~(unsigned)T_BACKWARD;
         t_result plain = t_run(&call, &t_dense, NULL);
         t_call_quantise(&call, k);
-        call.parts &= ~(unsigned)T_WITHOUT_Y;
+        call.parts &= ~(unsigned)T_NO_Y;
         t_result both = t_run(&call, &t_dense, NULL);
         t_same_part(&plain, &both, T_OUT_Y, 0);
         t_same_part(&plain, &both, T_OUT_SUM, 0);
         t_same_part(&plain, &both, T_OUT_RSTD, 0);
         t_same_part(&plain, &both, T_OUT_MEAN, 0);
-        if (call.spec.q_dtype) call.parts |= T_WITHOUT_Y;
+        if (call.spec.q_dtype) call.parts |= T_NO_Y;
         t_result alone = t_run(&call, &t_dense, NULL);
         t_same_part(&both, &alone, T_OUT_Q, 0);
         t_same_part(&both, &alone, T_OUT_SCALE, 0);

@@ -81,6 +81,8 @@ int main(int argc, char **argv) {
   say("matrix");
   test_ends(backend, extent);
   test_gates(backend, extent);
+  test_types(backend, extent);
+  test_quantised(backend, extent);
   test_random(backend, extent);
   say("ends of the range, random problems");
   test_rows(extent);

@@ -65,7 +65,7 @@ static void spoil_view(rms_const_view *v) {
     v->data = somewhere();
     break;
   case 1:
-    v->dtype = (int32_t)draw(7) - 1;
+    v->dtype = (int32_t)draw(11) - 1;
     break;
   case 2:
     v->outer_stride = hostile();
@@ -91,7 +91,7 @@ static void spoil_output(rms_view *v) {
 
 static void spoil_spec(rms_spec *spec) {
   static const double numbers[] = {0, 1, -1, 1e-6, 1e300, 1e-320};
-  switch (draw(12)) {
+  switch (draw(15)) {
   case 0:
     spec->cols = hostile();
     break;
@@ -125,6 +125,15 @@ static void spoil_spec(rms_spec *spec) {
   case 10:
     spec->activation = (int32_t)draw(3);
     break;
+  case 11:
+    spec->scale_block = hostile();
+    break;
+  case 12:
+    spec->scale_least = numbers[draw(6)];
+    break;
+  case 13:
+    spec->gain_rounding = (int32_t)draw(3);
+    break;
   default:
     spec->weight_per_inner = (int32_t)draw(3);
   }
@@ -132,10 +141,10 @@ static void spoil_spec(rms_spec *spec) {
 
 static void spoil_forward(rms_forward_args *a) {
   rms_const_view *in[] = {&a->x, &a->residual, &a->gate};
-  rms_view *out[] = {&a->y, &a->residual_out};
+  rms_view *out[] = {&a->y, &a->residual_out, &a->q};
   const void **given[] = {&a->weight, &a->bias};
-  void **made[] = {&a->rstd, &a->mean};
-  switch (draw(8)) {
+  void **made[] = {&a->rstd, &a->mean, &a->scale};
+  switch (draw(10)) {
   case 0:
     a->outer = hostile();
     break;
@@ -146,7 +155,7 @@ static void spoil_forward(rms_forward_args *a) {
     *given[draw(2)] = somewhere();
     break;
   case 3:
-    *made[draw(2)] = somewhere();
+    *made[draw(3)] = somewhere();
     break;
   case 4:
     a->weight_dtype = (int32_t)draw(7) - 1;
@@ -155,10 +164,13 @@ static void spoil_forward(rms_forward_args *a) {
     a->bias_dtype = (int32_t)draw(7) - 1;
     break;
   case 6:
+    a->weight_stride = hostile();
+    break;
+  case 7:
     spoil_view(in[draw(3)]);
     break;
   default:
-    spoil_output(out[draw(2)]);
+    spoil_output(out[draw(3)]);
   }
 }
 
@@ -168,7 +180,7 @@ static void spoil_backward(rms_backward_args *a) {
   const void **given[] = {&a->weight, &a->rstd, &a->mean, &a->bias};
   void **made[] = {&a->dweight, &a->dbias, &a->workspace};
   int32_t *types[] = {&a->weight_dtype, &a->dweight_dtype, &a->dbias_dtype, &a->accumulate, &a->bias_dtype};
-  switch (draw(8)) {
+  switch (draw(9)) {
   case 0:
     a->outer = hostile();
     break;
@@ -188,6 +200,9 @@ static void spoil_backward(rms_backward_args *a) {
     a->workspace_bytes = (size_t)hostile();
     break;
   case 6:
+    a->weight_stride = hostile();
+    break;
+  case 7:
     spoil_view(in[draw(4)]);
     break;
   default:
@@ -195,7 +210,8 @@ static void spoil_backward(rms_backward_args *a) {
   }
 }
 
-/* A call with nearly everything in it, a gate in two of three, spoiled in up to three places. */
+/* A call with nearly everything in it, a gate in two of three and a quantised output in every other, spoiled in up to
+ * three places. */
 static void hostile_call(rms_spec *spec, rms_forward_args *f, rms_backward_args *b) {
   *spec = good_spec();
   *f = good_forward();
@@ -206,6 +222,12 @@ static void hostile_call(rms_spec *spec, rms_forward_args *f, rms_backward_args 
   spec->gate_place = (int32_t)draw(3);
   if (spec->gate_place) f->gate.data = b->gate.data = at(13), b->dgate.data = at(14);
   if (spec->gate_place == RMS_GATE_AFTER) b->bias = at(9);
+  if (draw(2)) {
+    f->q.data = at(15), f->q.dtype = RMS_I8 + (int32_t)draw(4);
+    spec->scale_block = f->q.dtype == RMS_Q8_0 ? 0 : (int64_t)draw(3) * 32;
+    if (f->q.dtype != RMS_Q8_0) f->scale = at(16);
+  }
+  if (draw(4) == 0) f->y.dtype = RMS_BF16;
   for (uint64_t spoiled = draw(4); spoiled > 0; spoiled--) {
     spoil_spec(spec);
     spoil_forward(f);

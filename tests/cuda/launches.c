@@ -123,7 +123,12 @@ enum {
   DBIAS = 64,
   LAYER = 128,
   GATE_AFTER = 256,
-  GATE_BEFORE = 512
+  GATE_BEFORE = 512,
+  OWN_TYPE = 1024, /* y of f32 beside 16-bit data and of bf16 beside f32; dy */
+  NO_Y = 2048,
+  Q_ROW = 4096,
+  Q_BLOCK = 8192, /* of 128 */
+  Q8_0 = 16384
 };
 
 static const struct role {
@@ -169,6 +174,25 @@ static const struct role {
     {"backward_general_rows_kernel", 1, RMS_BF16, 8200, GATE_AFTER},
     {"backward_general_rows_kernel", 1, RMS_F64, 4096, GATE_AFTER},
     {"backward_general_columns_kernel", 1, RMS_F32, 65536, GATE_AFTER},
+    {"quantised_forward_block_kernel", 0, RMS_BF16, 4096, OWN_TYPE},
+    {"quantised_forward_block_kernel", 0, RMS_F32, 128, OWN_TYPE | PER_HEAD | OUTSIDE},
+    {"quantised_forward_block_kernel", 0, RMS_BF16, 32768, NO_Y},
+    {"quantised_forward_block_kernel", 0, RMS_BF16, 4096, Q_ROW},
+    {"quantised_forward_block_kernel", 0, RMS_F16, 32768, Q_ROW | NO_Y},
+    {"quantised_forward_block_kernel", 0, RMS_F32, 16384, Q_BLOCK},
+    {"quantised_forward_block_kernel", 0, RMS_BF16, 8192, Q8_0 | NO_Y},
+    {"forward_general_kernel", 0, RMS_BF16, 4096, OWN_TYPE | LAYER},
+    {"forward_general_kernel", 0, RMS_BF16, 4096, OWN_TYPE | F32_SUM},
+    {"forward_general_kernel", 0, RMS_BF16, 4095, OWN_TYPE},
+    {"forward_general_kernel", 0, RMS_BF16, 32776, NO_Y},
+    {"forward_general_quantised_kernel", 0, RMS_BF16, 4096, Q_ROW | OWN_TYPE},
+    {"forward_general_quantised_kernel", 0, RMS_BF16, 4096, Q_ROW | LAYER},
+    {"forward_general_quantised_kernel", 0, RMS_F16, 4096, Q8_0 | GROUPS},
+    {"forward_general_quantised_kernel", 0, RMS_F32, 16512, Q_BLOCK},
+    {"forward_general_quantised_kernel", 0, RMS_BF16, 4095, Q_ROW},
+    {"forward_general_quantised_kernel", 0, RMS_BF16, 4096, Q_ROW | GATE_AFTER},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, OWN_TYPE},
+    {"backward_general_rows_kernel", 1, RMS_F32, 4096, OWN_TYPE | LAYER},
     {"backward_warp_kernel", 1, RMS_BF16, 128, 0},
     {"backward_warp_kernel", 1, RMS_BF16, 128, PER_HEAD},
     {"backward_warp_kernel", 1, RMS_F16, 128, F32_SUM | RESIDUAL | LAYER},
@@ -215,6 +239,14 @@ static rms_status call_of(const struct role *role) {
     spec.gate_place = role->what & GATE_AFTER ? RMS_GATE_AFTER : RMS_GATE_BEFORE;
     f.gate.data = b.gate.data = at(15), b.dgate.data = at(16);
     f.gate.dtype = b.gate.dtype = b.dgate.dtype = (int32_t)role->type;
+  }
+  if (role->what & OWN_TYPE) f.y.dtype = b.dy.dtype = role->type == RMS_F32 ? RMS_BF16 : RMS_F32;
+  if (role->what & NO_Y) f.y.data = NULL, f.rstd = at(9);
+  if (role->what & (Q_ROW | Q_BLOCK | Q8_0)) {
+    f.q.data = at(17);
+    f.q.dtype = role->what & Q8_0 ? RMS_Q8_0 : RMS_F8E4M3;
+    spec.scale_block = role->what & Q_ROW ? role->cols : role->what & Q_BLOCK ? 128 : 0;
+    if (!(role->what & Q8_0)) f.scale = at(18);
   }
   b.rstd = at(9), b.dweight = at(10), b.workspace = at(12);
   if (role->what & LAYER) b.mean = at(13);

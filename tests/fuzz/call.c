@@ -57,6 +57,7 @@ static t_layout read_layout(reader *r) {
   layout.inner_gap = bits & 8 ? byte(r) % 80 : 0;
   layout.outer_gap = bits & 16 ? byte(r) % 80 : 0;
   layout.offset = bits & 32 ? byte(r) % 64 : 0;
+  layout.channels_first = bits >> 7 & 1;
   layout.in_place = bits & 64 ? (unsigned)(byte(r) | byte(r) << 8) % 2048 : 0;
   return layout;
 }

@@ -20,6 +20,9 @@ typedef struct row {
   t_data data;
   int longer; /* rows of more than a portion of 16,384 elements */
   rms_gate_place gate;
+  int own_y;     /* y and dy have another type than x (not f64)                        */
+  int adaln;     /* weights at a stride, for each inner index; weight + offset rounded */
+  int heads;     /* this many inner indices, each with its weight                      */
   int quantised; /* types, blocks and scales in turn */
 } row;
 
@@ -42,16 +45,26 @@ static const row rows[] = {
     {"rms-gate-before", RMS_KIND_RMS, T_EVERYTHING | T_DGATE, T_NORMAL, 0, RMS_GATE_BEFORE},
     {"layer-gate-after", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_SPECIAL, 0, RMS_GATE_AFTER},
     {"layer-gate-before", RMS_KIND_LAYER, T_EVERYTHING | T_DGATE, T_TINY, 0, RMS_GATE_BEFORE},
-    {"rms-quantised", RMS_KIND_RMS, T_WEIGHT | T_RESIDUAL | T_RESIDUAL_OUT, T_NORMAL, 0, RMS_GATE_NONE, 1},
-    {"rms-quantised-special", RMS_KIND_RMS, T_WEIGHT | T_BIAS, T_SPECIAL, 0, RMS_GATE_NONE, 1},
-    {"layer-quantised-wide", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS, T_WIDE, 0, RMS_GATE_NONE, 1},
-    {"layer-quantised-long", RMS_KIND_LAYER, T_WEIGHT, T_NORMAL, 1, RMS_GATE_NONE, 1},
+    {"rms-own-y", RMS_KIND_RMS, T_WEIGHT | T_SAVE_STATS | T_BACKWARD | T_DX | T_DWEIGHT, T_WIDE, .own_y = 1},
+    {"layer-own-y", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS, T_NORMAL, .own_y = 1},
+    {"rms-gate-own-y", RMS_KIND_RMS, T_WEIGHT | T_BACKWARD | T_DX | T_DWEIGHT | T_DGATE, T_NORMAL, 0, RMS_GATE_AFTER,
+     .own_y = 1},
+    {"layer-adaln", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS, T_NORMAL, .adaln = 1},
+    {"rms-adaln", RMS_KIND_RMS, T_EVERYTHING, T_WIDE, .adaln = 1},
+    {"layer-heads", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, .heads = 37},
+    {"layer-no-y", RMS_KIND_LAYER, T_RESIDUAL | T_RESIDUAL_OUT | T_SAVE_STATS | T_NO_Y, T_WIDE},
+    {"rms-quantised", RMS_KIND_RMS, T_WEIGHT | T_RESIDUAL | T_RESIDUAL_OUT, T_NORMAL, .quantised = 1},
+    {"rms-quantised-special", RMS_KIND_RMS, T_WEIGHT | T_BIAS, T_SPECIAL, .quantised = 1},
+    {"layer-quantised-wide", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS, T_WIDE, .quantised = 1},
+    {"layer-quantised-long", RMS_KIND_LAYER, T_WEIGHT, T_NORMAL, 1, .quantised = 1},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
 static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
   static const int64_t usual[] = {1, 2, 17, 63, 64, 65, 96, 300, 1000, 4097}, longer[] = {16384, 16385, 40000, 70001};
   static const int64_t groups[] = {0, 0, 0, 3, 2, 5, 3, 0, 4, 0};
+  static const rms_dtype own_types[][2] = {
+      [RMS_F32] = {RMS_BF16, RMS_F16}, [RMS_BF16] = {RMS_F32, RMS_F16}, [RMS_F16] = {RMS_F32, RMS_BF16}};
   const int64_t *cols = r->longer ? longer : usual;
   uint64_t hash = 0;
   for (size_t c = 0; c < (r->longer ? T_COUNT(longer) : T_COUNT(usual)); c++) {
@@ -76,6 +89,18 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
     spec->partial = c % 4 == 3 ? (cols[c] + 3) / 4 : 0; /* 16 of the 21 elements of a group, 75 of 300 */
     spec->groups = r->longer ? 0 : groups[c];
     call.indexed = variant;
+    if (r->own_y) spec->y_dtype = own_types[dtype][variant];
+    if (r->adaln) {
+      spec->weight_per_inner = 1;
+      spec->weight_offset = 1 + (double)c / 8;
+      spec->gain_rounding = RMS_GAIN_AS_WEIGHT;
+      call.inner = 3;
+      call.weight_gap = (int64_t)c * 5;
+    }
+    if (r->heads) {
+      spec->weight_per_inner = 1;
+      call.inner = r->heads;
+    }
     t_call_repair(&call);
     if (r->quantised) {
       call.spec.cols = (call.spec.cols + 31) / 32 * 32; /* so that q8_0 has its turn */

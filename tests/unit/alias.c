@@ -253,6 +253,26 @@ static void one_line_call(void) {
     }
 }
 
+/* Channels first: in place, other channels of the same images, and channels that overlap. */
+static void elements_apart(void) {
+  static float images[2 * 8 * 6]; /* 2 images of 8 channels of 6 pixels, of which a call takes 4 */
+  const rms_spec spec = {.cols = 4, .eps = 1};
+  for (int channel = 0; channel <= 4; channel++)
+    for (int pixel = 0; pixel < 2; pixel++) {
+      rms_forward_args args = {.outer = 2, .inner = 6};
+      args.x =
+          (rms_const_view){.data = images, .dtype = RMS_F32, .outer_stride = 48, .inner_stride = 1, .col_stride = 6};
+      args.y = (rms_view){.outer_stride = 48, .inner_stride = 1, .col_stride = 6};
+      args.y.data = images + channel * 6 + pixel;
+      if (channel == 4 && pixel) continue; /* beyond the images */
+      t_context("channel=%d pixel=%d", channel, pixel);
+      T_EQ_STATUS((channel == 0 && !pixel) || channel == 4 ? RMS_OK : RMS_E_ALIAS, rms_forward(&spec, &args, NULL));
+    }
+  rms_forward_args args = {.outer = 2, .inner = 6, .x = {.data = images, .dtype = RMS_F32, .col_stride = 6}};
+  args.y.data = images; /* the same memory in another order */
+  T_EQ_STATUS(RMS_E_ALIAS, rms_forward(&spec, &args, NULL));
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"forward_allowed", forward_allowed},
                                  {"forward_refused", forward_refused},
@@ -264,6 +284,7 @@ int main(int argc, char **argv) {
                                  {"interleaved_slices", interleaved_slices},
                                  {"unused_strides", unused_strides},
                                  {"split_outputs", split_outputs},
-                                 {"one_line_call", one_line_call}};
+                                 {"one_line_call", one_line_call},
+                                 {"elements_apart", elements_apart}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -278,10 +278,48 @@ static void views(void) {
       *col_stride = 1; /* spelled out */
       w_expect(w, forward ? W_FORWARDS : W_BACKWARDS, RMS_OK);
       if (field == 0) *reserved = 1;
-      if (field == 1) *col_stride = 2;
+      if (field == 1) *col_stride = -1;
       t_context("field=%d which=%d", field, which);
-      w_expect(w, forward ? W_FORWARDS : W_BACKWARDS, field == 0 ? RMS_E_VERSION : RMS_E_UNSUPPORTED);
+      w_expect(w, forward ? W_FORWARDS : W_BACKWARDS, field == 0 ? RMS_E_VERSION : RMS_E_STRIDE);
     }
+}
+
+/* Rows whose elements lie apart: strides that follow, that overlap, that overflow; what such rows do not have. */
+static void elements_apart(void) {
+  world *w = w_fresh();
+  w->forward.x.col_stride = W_INNER; /* images of W_INNER pixels */
+  w->backward.dx.col_stride = W_INNER;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_OK);
+  w->spec.weight_per_inner = 1;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_UNSUPPORTED);
+  static const int64_t strides[][4] = {/* outer, inner, col, fits */
+                                       {0, 0, W_INNER, 1},
+                                       {W_INNER * W_COLS - 1, 1, W_INNER, 0},
+                                       {W_INNER * W_COLS, 1, W_INNER, 1},
+                                       {1, W_OUTER, W_OUTER * W_INNER, 1},
+                                       {1, W_OUTER - 1, W_OUTER * W_INNER, 0},
+                                       {1, W_OUTER, W_OUTER, 0},
+                                       {2, W_COLS * W_OUTER * 2, 2 * W_OUTER, 1}};
+  for (size_t i = 0; i < T_COUNT(strides); i++) {
+    w = w_fresh();
+    w->forward.x.outer_stride = w->backward.dy.outer_stride = strides[i][0];
+    w->forward.x.inner_stride = w->backward.dy.inner_stride = strides[i][1];
+    w->forward.x.col_stride = w->backward.dy.col_stride = strides[i][2];
+    t_context("i=%zu", i);
+    w_expect(w, W_FORWARDS | W_BACKWARDS, strides[i][3] ? RMS_OK : RMS_E_STRIDE);
+  }
+  w = w_fresh();
+  w->forward.x.col_stride = w->backward.dy.col_stride = INT64_MAX / 8;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_SIZE);
+  /* wider than what there is room for */
+  static float wide[2 * 12801];
+  rms_spec spec = {.cols = 12801, .eps = 1};
+  rms_forward_args args = {.outer = 1, .inner = 2, .x = {.data = wide, .dtype = RMS_F32, .col_stride = 2}};
+  args.y.data = wide;
+  args.y.col_stride = 2;
+  T_EQ_STATUS(RMS_E_UNSUPPORTED, rms_forward(&spec, &args, NULL));
+  spec.cols = 12800;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
 }
 
 /* Arrays of numbers lie at multiples of their size; tensors may lie anywhere. */
@@ -507,6 +545,7 @@ int main(int argc, char **argv) {
                                  {"unequal_types", unequal_types},
                                  {"sum_says_nothing", sum_says_nothing},
                                  {"views", views},
+                                 {"elements_apart", elements_apart},
                                  {"alignment", alignment},
                                  {"pointers", pointers},
                                  {"counts", counts},

@@ -21,18 +21,13 @@ typedef struct guarded {
 static vf load(const void *p, rms_dtype type, int eo) {
   if (type == RMS_F32) return eo ? vf_load(p, RMS_F32, 1) : vf_load(p, RMS_F32, 0);
   if (type == RMS_BF16) return eo ? vf_load(p, RMS_BF16, 1) : vf_load(p, RMS_BF16, 0);
-  return vf_load(p, RMS_F16, 0);
+  return eo ? vf_load(p, RMS_F16, 1) : vf_load(p, RMS_F16, 0);
 }
 
 static vf load_n(const void *p, int n, rms_dtype type, int eo) {
   if (type == RMS_F32) return eo ? vf_load_n(p, n, RMS_F32, 1) : vf_load_n(p, n, RMS_F32, 0);
   if (type == RMS_BF16) return eo ? vf_load_n(p, n, RMS_BF16, 1) : vf_load_n(p, n, RMS_BF16, 0);
-  return vf_load_n(p, n, RMS_F16, 0);
-}
-
-/* f16 knows the plain order alone. */
-static int orders(rms_dtype type) {
-  return type == RMS_F16 ? 1 : 2;
+  return eo ? vf_load_n(p, n, RMS_F16, 1) : vf_load_n(p, n, RMS_F16, 0);
 }
 
 /* The lanes as they lie, put back into element order by vf_lane. */
@@ -56,7 +51,7 @@ static double value_at(const void *p, int i, rms_dtype type) {
 
 static void check_loads(guarded *g, rms_dtype type) {
   size_t size = rms_dtype_size(type);
-  for (int eo = 0; eo < orders(type); eo++)
+  for (int eo = 0; eo < 2; eo++)
     for (int n = 0; n <= F32_LANES; n++)
       for (int flush = 0; flush < 2; flush++) {
         void *p = t_guard_place(&g->in, size * (size_t)n, (t_flush)flush, 0);
@@ -122,7 +117,7 @@ static void store_n(void *p, vf a, int n, rms_dtype type, int eo) {
   else if (type == RMS_BF16)
     eo ? vf_store_n(p, a, n, RMS_BF16, 1) : vf_store_n(p, a, n, RMS_BF16, 0);
   else
-    vf_store_n(p, a, n, RMS_F16, 0);
+    eo ? vf_store_n(p, a, n, RMS_F16, 1) : vf_store_n(p, a, n, RMS_F16, 0);
 }
 
 static void store(void *p, vf a, rms_dtype type, int eo, int stream) {
@@ -134,6 +129,8 @@ static void store(void *p, vf a, rms_dtype type, int eo, int stream) {
     stream ? vf_stream(p, a, RMS_BF16, 1) : vf_store(p, a, RMS_BF16, 1);
   else if (type == RMS_BF16)
     stream ? vf_stream(p, a, RMS_BF16, 0) : vf_store(p, a, RMS_BF16, 0);
+  else if (eo)
+    stream ? vf_stream(p, a, RMS_F16, 1) : vf_store(p, a, RMS_F16, 1);
   else
     stream ? vf_stream(p, a, RMS_F16, 0) : vf_store(p, a, RMS_F16, 0);
 }
@@ -145,7 +142,7 @@ static void store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
   else if (type == RMS_BF16)
     eo ? vf_store_clean(p, a, RMS_BF16, 1, stream) : vf_store_clean(p, a, RMS_BF16, 0, stream);
   else
-    vf_store_clean(p, a, RMS_F16, 0, stream);
+    eo ? vf_store_clean(p, a, RMS_F16, 1, stream) : vf_store_clean(p, a, RMS_F16, 0, stream);
 }
 
 /* What storing a value leaves in memory. */
@@ -161,7 +158,7 @@ static void expected_bytes(void *to, const float *from, int n, rms_dtype type) {
 
 static void check_stores(guarded *g, rms_dtype type) {
   size_t size = rms_dtype_size(type);
-  for (int eo = 0; eo < orders(type); eo++)
+  for (int eo = 0; eo < 2; eo++)
     for (int n = 0; n <= F32_LANES + 3; n++) /* 17: the streaming store; 18, 19: the two for clean vectors */
       for (int flush = 0; flush < 2; flush++) {
         int count = n > F32_LANES ? F32_LANES : n;
@@ -186,7 +183,7 @@ static void check_stores(guarded *g, rms_dtype type) {
 
 /* All 65,536 inputs of a 16-bit type, and back. */
 static void check_all_halves(rms_dtype type) {
-  for (int eo = 0; eo < orders(type); eo++)
+  for (int eo = 0; eo < 2; eo++)
     for (int base = 0; base < 65536; base += F32_LANES) {
       uint16_t in[F32_LANES], out[F32_LANES];
       float have[F32_LANES];
@@ -237,7 +234,7 @@ static void check_narrow(const float *from, rms_dtype type, int eo) {
 /* Rounding at every value of the type, halfway to the next one, and one step to either side of that. */
 static void check_rounding(rms_dtype type) {
   for (uint32_t base = 0; base < 65536; base += 4)
-    for (int eo = 0; eo < orders(type); eo++) {
+    for (int eo = 0; eo < 2; eo++) {
       float from[F32_LANES];
       for (uint32_t i = 0; i < F32_LANES; i++) {
         double low = ref_widen((uint16_t)(base + i / 4), type), high = ref_widen((uint16_t)(base + i / 4 + 1), type);
@@ -264,7 +261,7 @@ static void check_nans(rms_dtype type) {
                                            0xffc00000, 0xffff7fff, 0xffff8000, 0xffffffff};
   float from[F32_LANES];
   memcpy(from, nans, sizeof from);
-  for (int eo = 0; eo < orders(type); eo++) {
+  for (int eo = 0; eo < 2; eo++) {
     t_context("type=%d eo=%d NaNs", (int)type, eo);
     check_narrow(from, type, eo);
   }

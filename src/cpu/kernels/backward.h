@@ -5,6 +5,13 @@
 
 enum { K(STRETCH) = 4096 / sizeof(REAL) }; /* columns of a row that are streamed before those of the next */
 
+/* Where the statistics and sums of segment i stand. */
+INLINE int64_t K(number_of)(const rms_backward_job *job, int64_t i) {
+  const int64_t groups = job->lay.groups;
+  return job->row_step == 1 ? i : i / groups * job->row_step * groups + i % groups;
+}
+
+/* i: its number. */
 INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
   const rms_layout *lay = &job->lay;
   if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
@@ -21,7 +28,8 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
   int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
   int64_t piece = ((lay->per_inner ? at->inner * lay->groups : 0) + at->group) * job->pitch;
-  s->x.x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE);
+  s->x.x_type = job->x_is_f32 ? RMS_F32 : T;
+  s->x.x = rms_segment(&job->x, at, lay, K(size_of)(s->x.x_type));
   const char *gate = job->gate.data ? rms_segment(&job->gate, at, lay, T_SIZE) : NULL;
   s->x.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
   s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
@@ -29,10 +37,11 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->bias = job->bias ? job->bias + weight_at : NULL;
   s->dgate = job->dgate.data ? rms_segment(&job->dgate, at, lay, T_SIZE) : NULL;
   s->x.residual = NULL;
-  s->x.x_is_f32 = job->x_is_f32;
   s->x.residual_is_f32 = false;
   s->x.up1 = s->x.up2 = 1;
-  s->dy = rms_segment(&job->dy, at, lay, T_SIZE);
+  s->dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type));
+  s->dy_type = job->dy_type;
+  s->mixed = false;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->dresidual = job->dresidual.data ? rms_segment(&job->dresidual, at, lay, residual_size) : NULL;
   s->dx = job->dx.data ? rms_segment(&job->dx, at, lay, T_SIZE) : NULL;
@@ -44,7 +53,7 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->width = lay->width;
   s->k = lay->k;
   s->ahead_x = s->ahead_dy = 0;
-  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->gain_form = K(gain_form_of)(lay);
   s->weight_is_f32 = lay->weight_is_f32;
   s->residual_is_f32 = lay->residual_is_f32;
   s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
@@ -61,17 +70,23 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && !(K(rounds_before)(lay) && (lay->kind == RMS_KIND_LAYER || lay->k < lay->width)) &&
-         !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data &&
-         lay->k > 0 && !lay->indices && !job->x_is_f32;
+  return (alone || all) && !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
+         job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
+}
+
+/* Whether a common job needs the loops for mixed types. */
+INLINE bool K(is_mixed_back)(const rms_backward_job *job, const K(gains) * gains) {
+  const rms_layout *lay = &job->lay;
+  return gains->mixed || job->dy_type != T ||
+         (K(rounds_before)(lay) && (lay->kind == RMS_KIND_LAYER || lay->k < lay->width));
 }
 
 /* A gate after the norm, or before it, and nothing but a weight beside it. */
 static bool K(gate_is_alone)(const rms_backward_job *job, const rms_column_sums *sums) {
   const rms_layout *lay = &job->lay;
-  return job->gate.data && lay->kind == RMS_KIND_RMS && lay->k == lay->width && !job->x_is_f32 && !job->bias &&
-         !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data && job->dgate.data &&
-         !sums->dbias_block;
+  return job->gate.data && job->dy_type == T && lay->kind == RMS_KIND_RMS && lay->k == lay->width && !job->x_is_f32 &&
+         !job->bias && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data &&
+         job->dgate.data && !sums->dbias_block;
 }
 
 /* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
@@ -97,7 +112,7 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
  * the caches rows of f32 and f64 that are not short are written one by one, while the next is fetched, unless the job
  * asks for batches. */
 static int64_t K(gradients_together)(const rms_backward_job *job) {
-  const int64_t bytes = 2 * job->lay.width * T_SIZE, is_short = 2048;
+  const int64_t bytes = job->lay.width * (T_SIZE + K(size_of)(job->dy_type)), is_short = 2048;
   bool alone = T == REAL_TYPE && job->stream_dx && !job->large_batches && bytes > is_short;
   if (job->lay.groups > 1 || job->lay.per_inner || alone) return 1;
   return K(fit)(K(LARGE_BATCH_BYTES), bytes);
@@ -138,6 +153,7 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
 }
 
 INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer, bool common, bool gate) {
+  if (common && s->mixed) return K(sums_mixed)(s, st, layer);
   if (common && T != REAL_TYPE && s->weight && !s->gain) return K(sums_raw)(s, st, layer);
   if (common && T != REAL_TYPE && s->before) return K(sums_before)(s, st);
   if (common) return layer ? K(sums_layer)(s, st) : K(sums_rms)(s, st);
@@ -153,7 +169,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   m->st = K(backward_statistic)(job, &m->s, i);
   m->in_range = K(r_in_range)(m->st);
   if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
-      K(is_unscaled_zero)(&m->s, common)) {
+      K(is_unscaled_zero)(&m->s, common && !m->s.mixed)) {
     m->co = K(coefficients_of)(&job->lay, m->st, g);
     m->in_range = true;
     return;
@@ -197,7 +213,9 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   if (gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   rows.gain = m.s.gain;
   rows.raw_gain = K(are_raw)(gains) ? m.s.weight : NULL;
-  rows.offset = m.s.offset;
+  rows.gain_form = m.s.gain_form;
+  rows.dy_type = m.s.dy_type;
+  rows.mixed = m.s.mixed = K(is_mixed_back)(job, gains);
   rows.dweight = m.s.dweight;
   rows.dbias = m.s.dbias;
   rows.stream = m.s.stream_dx;
@@ -213,19 +231,21 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
     rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
     rows.ahead_x = rms_segment(&job->x, at, lay, T_SIZE) - x0;
-    rows.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - dy0;
+    rows.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type)) - dy0;
   }
   for (int64_t b = 0; b < n; b++, rms_cursor_next(&row, lay)) {
     m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
-    m.s.dy = rms_segment(&job->dy, &row, lay, T_SIZE);
+    m.s.dy = rms_segment(&job->dy, &row, lay, K(size_of)(job->dy_type));
     m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
-    K(measure_gradient)(job, &m, i + b, true, false, zero_r);
+    const int64_t number = K(number_of)(job, i + b);
+    K(measure_gradient)(job, &m, number, true, false, zero_r);
     if (__builtin_expect(m.in_range, 1)) {
       K(add_gradient_row)(&rows, &m.s, m.st, m.co);
     } else {
       K(end_rows)(&rows, layer);
       K(gradient) scaled = m.s;
-      K(backward_scaled)(job, &scaled, i + b);
+      if (m.s.mixed) scaled.gain = NULL; /* there, a gain says that the job is common */
+      K(backward_scaled)(job, &scaled, number);
       m.s.x.up1 = m.s.x.up2 = 1;
     }
   }
@@ -242,13 +262,14 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
   if (gate && gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
-    m.s.ahead_x = rms_segment(&job->x, at, lay, job->x_is_f32 ? 4 : T_SIZE) - m.s.x.x;
-    m.s.ahead_dy = rms_segment(&job->dy, at, lay, T_SIZE) - m.s.dy;
+    m.s.ahead_x = rms_segment(&job->x, at, lay, K(size_of)(m.s.x.x_type)) - m.s.x.x;
+    m.s.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(m.s.dy_type)) - m.s.dy;
   }
-  K(measure_gradient)(job, &m, i, false, gate, zero_r);
+  const int64_t number = K(number_of)(job, i);
+  K(measure_gradient)(job, &m, number, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {
     m.s.gain = NULL; /* there, a gain says that the job is common */
-    K(backward_scaled)(job, &m.s, i);
+    K(backward_scaled)(job, &m.s, number);
   } else if (gate && m.s.gate) {
     K(write_gate_after)(&m.s, m.st, m.co);
   } else if (gate) {
@@ -262,8 +283,9 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
-  bool common = K(backward_is_common)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
-  bool gate = K(gate_is_alone)(job, sums) && K(prepare_gains)(lay, NULL, last - first, &gains, room);
+  bool common = K(backward_is_common)(job, sums), gate = K(gate_is_alone)(job, sums);
+  if (common || gate) K(prepare_gains)(lay, NULL, last - first, &gains, room);
+  if (gate && gains.mixed) gate = false;
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = common ? K(gradients_together)(job) : 1, n;
   const K(moment) zeros = {0, 0, 0, 0};
@@ -278,7 +300,7 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
       K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
-      K(flush)(job, sums, i + n - in_block == first, i + n == last);
+      K(flush)(job, sums, !job->go_on && i + n - in_block == first, !job->go_on && i + n == last);
       in_block = 0;
     }
   }

@@ -9,20 +9,21 @@ typedef struct {
   char *dx[K(BATCH)];
   REAL r[K(BATCH)], mean[K(BATCH)], c[K(BATCH)], a[K(BATCH)], b[K(BATCH)];
   const REAL *gain;     /* NULL: none, or raw                                           */
-  const char *raw_gain; /* NULL: none, or laid out; plus `offset`                       */
-  REAL offset;
+  const char *raw_gain; /* NULL: none, or laid out                                      */
+  K(gain_form) gain_form;
+  rms_dtype dy_type;
   REAL *dweight, *dbias;     /* NULL: not wanted                                             */
   int64_t width, k;          /* elements, and those of them that are in the statistic        */
   int64_t ahead_x, ahead_dy; /* bytes from the rows to those that should be fetched early; 0 */
   int64_t from, to;          /* the columns to finish                                        */
-  bool stream;
-  bool before, product; /* rounding before the weight, and of products with it */
-  int first, count;     /* rows first..count-1 are to be finished */
+  bool stream, mixed;        /* mixed: see backward_segment.h */
+  bool before, product;      /* rounding before the weight, and of products with it */
+  int first, count;          /* rows first..count-1 are to be finished */
 } K(gradient_rows);
 
 /* What is known at the call, so that the branches on it vanish. */
 typedef struct {
-  bool layer, sums, stream;
+  bool layer, sums, stream, mixed;
   bool before, product; /* rounding before the weight, and of products with it */
   bool outside, edge;   /* columns that are not in the statistic, of which c is 0; some are, some are not */
 } K(rows_form);
@@ -36,13 +37,14 @@ typedef struct {
   const char *x, *dy;
   char *dx;
   VEC r, mean, c, a, b;
+  rms_dtype dy_type; /* where the types are mixed */
 } K(gradient_row);
 
 INLINE K(gradient_row) K(open_row)(const K(gradient_rows) * s, int row, K(rows_form) form) {
   K(gradient_row)
   of = {s->x[row],         s->dy[row],           s->dx[row],
         V(set)(s->r[row]), V(set)(s->mean[row]), V(set)(form.outside ? 0 : s->c[row]),
-        V(set)(s->a[row]), V(set)(s->b[row])};
+        V(set)(s->a[row]), V(set)(s->b[row]),    s->dy_type};
   return of;
 }
 
@@ -54,11 +56,16 @@ typedef struct {
   int n, inside;
 } K(column);
 
+INLINE VEC K(round_row)(VEC v, K(rows_form) form) {
+  return form.mixed ? V(round)(v, T) : V(round_clean)(v, T);
+}
+
 /* One row's part of it. */
 INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
   K(column_sum) sum = at.sum;
-  VEC dy = K(load)(of->dy, at.j, at.n, false), v = K(load)(of->x, at.j, at.n, false), u = V(mul)(dy, at.gain), h, dx;
-  if (form.before) u = V(round_clean)(u, T);
+  VEC dy = form.mixed ? K(load_in_place)(of->dy, at.j, at.n, of->dy_type) : K(load)(of->dy, at.j, at.n, false);
+  VEC v = K(load)(of->x, at.j, at.n, false), u = V(mul)(dy, at.gain), h, dx;
+  if (form.before) u = K(round_row)(u, form);
   if (form.layer) {
     h = V(mul)(V(sub)(v, of->mean), of->r);
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
@@ -66,26 +73,33 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
     h = V(mul)(v, of->r);
     dx = V(sub)(V(mul)(u, of->r), V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v));
   }
-  K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
-  if (form.before) h = V(round_clean)(h, T);
+  if (form.mixed)
+    K(put)(of->dx, at.j, at.n, dx, false, form.stream);
+  else
+    K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
+  if (form.before) h = K(round_row)(h, form);
   VEC term = V(mul)(dy, h);
-  if (form.before && form.product) term = V(round_clean)(term, T);
+  if (form.before && form.product) term = K(round_row)(term, form);
   if (form.sums) sum.dweight = V(add)(sum.dweight, term);
   if (form.sums && form.layer) sum.dbias = V(add)(sum.dbias, dy);
   return sum;
 }
 
 /* No gain is a gain of one, which changes no bit. */
-INLINE VEC K(column_gain)(const K(gradient_rows) * s, int64_t j, int n) {
-  if (T != REAL_TYPE && s->raw_gain) return K(gain)(s->raw_gain, j, n, s->offset, false);
+INLINE VEC K(column_gain)(const K(gradient_rows) * s, int64_t j, int n, K(rows_form) form) {
+  if (form.mixed && s->raw_gain) return K(gain)(s->raw_gain, j, n, s->gain_form);
+  if (T != REAL_TYPE && s->raw_gain) return K(plain_gain)(s->raw_gain, j, n, s->gain_form.offset);
   return s->gain ? K(load_gain)(s->gain, j, n) : V(set)(1);
 }
 
-INLINE void K(fetch_columns)(const K(gradient_rows) * s, int row, int64_t j, int64_t columns) {
+INLINE void K(fetch_columns)(const K(gradient_rows) * s, int row, int64_t j, int64_t columns, K(rows_form) form) {
   for (int64_t byte = j * T_SIZE; byte < (j + columns) * T_SIZE; byte += 64) {
     vec_prefetch(s->x[row] + s->ahead_x + byte);
-    vec_prefetch(s->dy[row] + s->ahead_dy + byte);
+    if (!form.mixed) vec_prefetch(s->dy[row] + s->ahead_dy + byte);
   }
+  const int64_t size = K(size_of)(s->dy_type);
+  for (int64_t byte = j * size; form.mixed && byte < (j + columns) * size; byte += 64)
+    vec_prefetch(s->dy[row] + s->ahead_dy + byte);
 }
 
 INLINE int K(at_most_a_vector)(int64_t n) {
@@ -96,7 +110,7 @@ INLINE K(column) K(open_column)(const K(gradient_rows) * s, int64_t j, int64_t l
   VEC zero = V(set)(0);
   K(column) c = {{zero, zero}, zero, j, K(at_most_a_vector)(left), K(at_most_a_vector)(s->k - j)};
   if (c.n == 0) return c;
-  c.gain = K(column_gain)(s, j, c.n);
+  c.gain = K(column_gain)(s, j, c.n, form);
   if (form.sums) c.sum.dweight = V(load)(s->dweight + j, REAL_TYPE, 0);
   if (form.sums && form.layer) c.sum.dbias = V(load)(s->dbias + j, REAL_TYPE, 0);
   return c;
@@ -116,7 +130,7 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
   if (vectors == 4) c3 = K(open_column)(s, j + 3 * LANES, left - 3 * LANES, form);
   for (int row = s->first; row < count; row++) {
     const K(gradient_row) of = K(open_row)(s, row, form);
-    if (s->ahead_dy) K(fetch_columns)(s, row, j, left);
+    if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
     c0.sum = K(gradient_column)(c0, &of, form);
     if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, form);
     if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, form);
@@ -196,9 +210,25 @@ NOINLINE void K(rows_layer_dx)(const K(gradient_rows) * s) {
   K(finish_columns)(s, s->from, (K(rows_form)){.layer = true, .stream = s->stream});
 }
 
+NOINLINE void K(rows_mixed)(const K(gradient_rows) * s, bool layer) {
+  K(rows_form) form = {.sums = s->dweight != NULL, .stream = s->stream, .mixed = true};
+  form.before = s->before;
+  form.product = s->product;
+  if (s->k < s->width) {
+    K(finish_partial)(s, form);
+  } else if (layer) {
+    form.layer = true;
+    K(finish_columns)(s, s->from, form);
+  } else {
+    K(finish_columns)(s, s->from, form);
+  }
+}
+
 static void K(write_gradient_rows)(const K(gradient_rows) * s, bool layer) {
   const bool partial = s->k < s->width;
-  if (!s->dweight && s->before)
+  if (s->mixed)
+    K(rows_mixed)(s, layer);
+  else if (!s->dweight && s->before)
     K(rows_before_dx)(s);
   else if (s->before)
     K(rows_before)(s);

@@ -14,7 +14,8 @@
  * backward_scaled.h.
  *
  * `common` is the job of nearly every model: no index list, no gate, nothing added, and dx alone or with
- * dweight (LayerNorm: and dbias). Its second sweep is that of backward_common.h. */
+ * dweight (LayerNorm: and dbias). Its second sweep is that of backward_common.h. It is `mixed` if it has a dy of its
+ * own type, raw gains that are not plain numbers of T, or a rounding order that the other loops leave out. */
 
 typedef struct {
   K(source) x;
@@ -25,7 +26,9 @@ typedef struct {
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
   int64_t width, k, ahead_x, ahead_dy;
-  REAL offset;
+  K(gain_form) gain_form;
+  rms_dtype dy_type;
+  bool mixed; /* of a common job */
   bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
@@ -34,12 +37,12 @@ typedef struct {
  * as plain as a common one (K(gate_is_alone)); `after` says where, and the activation is part of the loop. before:
  * of a common job, rounding before the weight. raw: the gain of a common job or a lone gate is not laid out. */
 typedef struct {
-  bool layer, scaled, common, before, gate, after, raw;
+  bool layer, scaled, common, before, gate, after, raw, mixed;
 } K(sweep);
 
 /* Whether all NaNs are such as V(store_clean) takes. */
 INLINE bool K(is_lean)(K(sweep) w) {
-  return w.common || w.gate;
+  return (w.common && !w.mixed) || w.gate;
 }
 
 INLINE VEC K(round_data)(VEC v, K(sweep) w) {
@@ -47,12 +50,12 @@ INLINE VEC K(round_data)(VEC v, K(sweep) w) {
 }
 
 INLINE bool K(has_gain)(const K(gradient) * s, K(sweep) w) {
-  return K(is_lean)(w) && !w.raw ? s->gain != NULL : s->weight != NULL;
+  return (w.common || w.gate) && !w.raw ? s->gain != NULL : s->weight != NULL;
 }
 
 INLINE VEC K(gain_of)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
-  if (K(is_lean)(w) && !w.raw) return K(load_gain)(s->gain, j, n);
-  return K(gain)(s->weight, j, n, s->offset, !w.raw && s->weight_is_f32);
+  if ((w.common || w.gate) && !w.raw) return K(load_gain)(s->gain, j, n);
+  return K(is_lean)(w) ? K(plain_gain)(s->weight, j, n, s->gain_form.offset) : K(gain)(s->weight, j, n, s->gain_form);
 }
 
 INLINE bool K(is_before)(const K(gradient) * s, K(sweep) w) {
@@ -64,9 +67,14 @@ INLINE VEC K(round_product)(const K(gradient) * s, VEC v, K(sweep) w) {
   return s->before && !s->weight_is_f32 ? K(round_data)(v, w) : v;
 }
 
+INLINE VEC K(load_dy)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
+  if (K(is_lean)(w)) return K(load)(s->dy, j, n, false);
+  return w.common ? K(load_in_place)(s->dy, j, n, s->dy_type) : K(load_as)(s->dy, j, n, s->dy_type);
+}
+
 /* dm: dy, or what reaches the norm of it through the gate behind. */
 INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
-  VEC dy = K(load)(s->dy, j, n, false);
+  VEC dy = K(load_dy)(s, j, n, w);
   if (w.common || (w.gate && !w.after) || !s->gate) return dy;
   VEC act = w.gate ? K(load_gate_in_place)(s->gate, j, n, s->sigmoid) : K(load_gate)(s->gate, j, n, s->sigmoid);
   return K(round_product)(s, V(mul)(dy, act), w);
@@ -75,6 +83,7 @@ INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
 /* The same as a source, where nothing is rounded. */
 INLINE K(source) K(dm_source)(const K(gradient) * s) {
   K(source) dm = K(x_source)(s->dy);
+  dm.x_type = s->dy_type;
   dm.gate = s->gate;
   dm.sigmoid = s->sigmoid;
   return dm;
@@ -137,7 +146,8 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
                                            K(statistic_vectors) st, K(sweep) w) {
   VEC zero = V(set)(0);
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
-  int64_t lead = w.common && !w.scaled && to - from >= 2 * K(QUAD) ? K(to_line)(x->x + from * T_SIZE, to - from) : 0;
+  int64_t lead =
+      w.common && !w.mixed && !w.scaled && to - from >= 2 * K(QUAD) ? K(to_line)(x->x + from * T_SIZE, to - from) : 0;
   int64_t j = from + lead;
   if (lead > 0) d = K(add_lead_gradient)(d, s, from, lead, st, w.layer);
   for (; j + K(QUAD) <= to; j += K(QUAD)) {
@@ -160,7 +170,7 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
 INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(sweep) w) {
   K(statistic_vectors) st = {V(set)(of.r), V(set)(of.mean)};
   K(source) x = s->x;
-  if (w.common || w.gate) x.x_is_f32 = false;
+  if (w.common || w.gate) x.x_type = T;
   double ux = 0, u = 0;
   for (int64_t from = 0;; from += K(PORTION)) {
     bool last = s->width - from <= K(PORTION);
@@ -188,6 +198,15 @@ NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
 NOINLINE K(row_sums) K(sums_raw)(const K(gradient) * s, K(statistic) st, bool layer) {
   if (layer) return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true, .raw = true});
   return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = true});
+}
+
+/* Of mixed common jobs. */
+NOINLINE K(row_sums) K(sums_mixed)(const K(gradient) * s, K(statistic) st, bool layer) {
+  const bool raw = s->weight && !s->gain;
+  if (layer)
+    return K(sum_gradient)(s, st,
+                           (K(sweep)){.layer = true, .common = true, .before = s->before, .raw = raw, .mixed = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = raw, .mixed = true});
 }
 
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
@@ -289,14 +308,14 @@ typedef struct {
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
   const bool after = w.gate ? w.after : !w.common && s->gate, gated = w.gate ? !w.after : !w.common && s->x.gate;
-  VEC dy = K(load)(s->dy, j, n, false), dm = dy, x = dy, dz = dy, h, dx;
+  VEC dy = K(load_dy)(s, j, n, w), dm = dy, x = dy, dz = dy, h, dx;
   K(gate_vectors) gate = {dy, dy};
   if (w.gate)
     gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   else if (after || gated)
     gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
-  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_is_f32);
+  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load_as)(s->x.x, j, n, s->x.x_type);
   if (gated) v = V(mul)(v, gate.act);
   if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
@@ -328,7 +347,7 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
 
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
-  if (w.common || w.gate) s.x.x_is_f32 = false, s.indices = NULL;
+  if (w.common || w.gate) s.x.x_type = T, s.indices = NULL;
   if (w.gate) {
     s.k = INT64_MAX; /* all elements, and the padding of the last vector, are in the statistic */
     s.dresidual = s.bias = NULL;

@@ -24,6 +24,57 @@ INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
     V(store)(p, v, type, EO);
 }
 
+/* Bytes of an element of a type that the arithmetic takes. */
+INLINE int64_t K(size_of)(rms_dtype type) {
+  return type == T ? T_SIZE : type == RMS_F32 ? 4 : 2;
+}
+
+/* The same for elements of any type: a y or dy that has not T's. Only f64 keeps to itself. */
+INLINE VEC K(load_in_place)(const char *p, int64_t j, int n, rms_dtype type) {
+  if (type == T || T == RMS_F64) return K(load)(p, j, n, false);
+  if (type == RMS_F32) return K(load)(p, j, n, true);
+  p += j * 2;
+  if (type == RMS_BF16) return n == LANES ? V(load)(p, RMS_BF16, EO) : V(load_n)(p, n, RMS_BF16, EO);
+  return n == LANES ? V(load)(p, RMS_F16, EO) : V(load_n)(p, n, RMS_F16, EO);
+}
+
+NOINLINE VEC K(load_other)(const char *p, int64_t j, int n, rms_dtype type) {
+  return K(load_in_place)(p, j, n, type);
+}
+
+/* For where speed is of less weight than the size of the code. */
+INLINE VEC K(load_as)(const char *p, int64_t j, int n, rms_dtype type) {
+  if (type == T || T == RMS_F64) return K(load)(p, j, n, false);
+  return type == RMS_F32 ? K(load)(p, j, n, true) : K(load_other)(p, j, n, type);
+}
+
+/* With `type` and `stream` as constants, no call. */
+INLINE void K(put_type)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {
+  p += j * K(size_of)(type);
+  if (n < LANES)
+    V(store_n)(p, v, n, type, EO);
+  else if (stream)
+    V(stream)(p, v, type, EO);
+  else
+    V(store)(p, v, type, EO);
+}
+
+NOINLINE void K(put_other)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {
+  if (type == RMS_BF16)
+    K(put_type)(p, j, n, v, RMS_BF16, stream);
+  else
+    K(put_type)(p, j, n, v, RMS_F16, stream);
+}
+
+INLINE void K(put_as)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {
+  if (type == T || T == RMS_F64)
+    K(put)(p, j, n, v, false, stream);
+  else if (type == RMS_F32)
+    K(put)(p, j, n, v, true, stream);
+  else
+    K(put_other)(p, j, n, v, type, stream);
+}
+
 /* The same for results that cannot hold a NaN with a payload: see V(store_clean). */
 INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
   if (n < LANES)

@@ -50,28 +50,32 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
   }
 }
 
-/* Jobs for forward_common.h. A bias that is added to a rounded product, and a gate beside anything but a weight, go the
- * general way. */
+/* Jobs for forward_common.h. A gate beside anything but a weight in T goes the general way. */
 static bool K(forward_is_common)(const rms_forward_job *job) {
   const rms_layout *lay = &job->lay;
-  if (job->stats_in || lay->k == 0) return false;
-  if (lay->rounding == RMS_ROUND_BEFORE_WEIGHT && job->bias) return false;
+  if (job->stats_in || lay->k == 0 || !job->y.data) return false;
   if (lay->residual_is_f32 && lay->k < lay->width) return false; /* a NaN with a payload may stand outside the sum */
   if (lay->gate_place == RMS_GATE_NONE) return true;
-  return lay->weight && !job->bias && !job->residual.data && lay->kind == RMS_KIND_RMS && !lay->indices;
+  return lay->weight && !job->bias && !job->residual.data && lay->kind == RMS_KIND_RMS && !lay->indices &&
+         job->y_type == T;
 }
 
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
-  return job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data && !job->lay.indices &&
-         !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
+  return !gains->mixed && job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data &&
+         !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
 }
 
 KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
   K(gains) gains;
-  if (K(forward_is_common)(job) && K(prepare_gains)(lay, job->bias, last - first, &gains, room)) {
+  bool common = K(forward_is_common)(job);
+  if (common) {
+    K(prepare_gains)(lay, job->bias, last - first, &gains, room);
+    gains.mixed = K(is_mixed)(job, &gains);
+  }
+  if (common && !(gains.mixed && job->gate.data)) {
     int64_t batch = K(batch_of)(job);
     int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);
     if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short_rms)(job, &gains))

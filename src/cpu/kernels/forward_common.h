@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a measured segment, for nearly every model: any rounding order but the one before a weight with a bias, a
- * gate beside a weight alone. The same arithmetic as forward_segment.h; each combination that decides the speed is a
- * loop of its own. */
+ * Writing a measured segment, for nearly every model: with a gate, beside a weight alone. The same arithmetic as
+ * forward_segment.h; each combination that decides the speed is a loop of its own. `mixed` loops take what the others
+ * do not: a y of its own type, rounding before a weight with a bias, and raw gains of any type. */
 
 typedef struct {
   K(source) src;
@@ -10,9 +10,10 @@ typedef struct {
   const char *raw_gain, *raw_bias; /* where those are not laid out, and `raw` */
   const char *gate;                /* NULL: none, or before the norm */
   char *y, *residual_out;
-  int64_t width, ahead; /* ahead: bytes from x to what should be fetched early; 0: nothing */
-  REAL offset;          /* of a raw gain */
-  bool raw, weighted, biased;
+  int64_t width, ahead;   /* ahead: bytes from x to what should be fetched early; 0: nothing */
+  K(gain_form) gain_form; /* of a raw gain */
+  rms_dtype y_type;
+  bool raw, weighted, biased, mixed;
   bool before, product; /* rounding before the weight, and of the product with it */
   bool stream_y, stream_residual;
 } K(common_segment);
@@ -23,14 +24,19 @@ typedef struct {
   bool layer, residual, stream, raw;
   bool before;       /* rounding before the weight */
   bool after, gated; /* a gate after the norm, or before it */
+  bool mixed;        /* see above; y is then of this type, and may hold any NaN */
+  rms_dtype y;
+  bool clean; /* y is in T, and so are the gains */
 } K(common_form);
 
 INLINE VEC K(common_gain)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return form.raw ? K(gain)(s->raw_gain, j, n, s->offset, false) : K(load_gain)(s->gain, j, n);
+  if (!form.raw) return K(load_gain)(s->gain, j, n);
+  return form.mixed ? K(gain)(s->raw_gain, j, n, s->gain_form) : K(plain_gain)(s->raw_gain, j, n, s->gain_form.offset);
 }
 
 INLINE VEC K(common_bias)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return form.raw ? K(load)(s->raw_bias, j, n, false) : K(load_gain)(s->bias, j, n);
+  if (!form.raw) return K(load_gain)(s->bias, j, n);
+  return K(load)(s->raw_bias, j, n, form.mixed && s->gain_form.wide);
 }
 
 INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
@@ -39,6 +45,18 @@ INLINE VEC K(apply_gain)(const K(common_segment) * s, VEC h, int64_t j, int n, K
     return V(fma)(h, K(common_gain)(s, j, n, form), K(common_bias)(s, j, n, form));
   if (s->weighted) return V(mul)(h, K(common_gain)(s, j, n, form));
   return s->biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
+}
+
+/* h times the gain, with the roundings before the weight, and the bias. */
+INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, K(common_form) form) {
+  if (!form.before) return K(apply_gain)(s, h, j, n, form);
+  h = V(round_clean)(h, T);
+  if (form.gains != K(ANY) || s->weighted) {
+    h = V(mul)(h, K(common_gain)(s, j, n, form));
+    if (s->product) h = V(round_clean)(h, T); /* the weight is in T */
+  }
+  bool biased = form.gains == K(GAIN_BIAS) || (form.gains == K(ANY) && s->biased);
+  return biased ? V(add)(h, K(common_bias)(s, j, n, form)) : h;
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
@@ -50,6 +68,14 @@ INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean,
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
   v = V(mul)(v, r);
+  if (form.mixed) {
+    v = K(apply_mixed)(s, v, j, n, form);
+    if (form.clean)
+      K(put_clean)(s->y, j, n, v, form.stream);
+    else
+      K(put_type)(s->y, j, n, v, form.y, form.stream);
+    return;
+  }
   if (form.before) v = V(round_clean)(v, T);
   v = K(apply_gain)(s, v, j, n, form);
   if (form.after && form.before && s->product) v = V(round_clean)(v, T);
@@ -78,9 +104,9 @@ INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, 
 
 INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_, K(common_form) form) {
   K(common_segment) s = *given; /* a copy that no store can change: its members stay in registers */
-  s.src.x_is_f32 = false;
+  s.src.x_type = T;
   VEC r = V(set)(r_), mean = V(set)(mean_);
-  int64_t j = K(to_line)(s.y, s.width), width = s.width;
+  int64_t j = form.mixed ? 0 : K(to_line)(s.y, s.width), width = s.width;
   if (j > 0) K(common_vector)(&s, r, mean, 0, (int)j, form);
   VEC first = r;
   if (j + K(QUAD) <= width) first = K(common_load)(&s, j, LANES, form);
@@ -145,8 +171,72 @@ NOINLINE void K(common_any)(const K(common_segment) * s, REAL r, REAL mean, bool
   K(common_loop)(s, r, mean, form);
 }
 
+/* What is known of the types at the call: those of y. */
+INLINE void K(mixed_loop)(const K(common_segment) * s, REAL r, REAL mean, bool layer, rms_dtype y) {
+  K(common_form) form = {K(ANY), .layer = layer, .residual = s->src.residual != NULL, .stream = s->stream_y};
+  form.before = s->before;
+  form.raw = s->raw;
+  form.mixed = true;
+  form.y = y;
+  K(common_loop)(s, r, mean, form);
+}
+
+NOINLINE void K(mixed_same)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, T);
+}
+
+NOINLINE void K(mixed_f32)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_F32);
+}
+
+NOINLINE void K(mixed_bf16)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_BF16);
+}
+
+NOINLINE void K(mixed_f16)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  K(mixed_loop)(s, r, mean, layer, RMS_F16);
+}
+
+/* A weight in f32 beside 16-bit data, rounding before it, y in f32: Hugging Face's Llama with f32 weights. */
+NOINLINE void K(mixed_before_f32)(const K(common_segment) * s, REAL r) {
+  K(common_form) form = {K(GAIN), .stream = s->stream_y, .raw = s->raw, .before = true, .mixed = true};
+  form.y = RMS_F32;
+  K(common_loop)(s, r, 0, form);
+}
+
+/* LayerNorm with a scale and a shift of each sample or row, all in T: adaLN. */
+NOINLINE void K(mixed_scale_shift)(const K(common_segment) * s, REAL r, REAL mean) {
+  K(common_form) form = {K(GAIN_BIAS), .layer = true, .stream = s->stream_y, .raw = s->raw, .mixed = true};
+  form.y = T;
+  form.clean = true;
+  if (s->before) {
+    form.before = true;
+    K(common_loop)(s, r, mean, form);
+  } else {
+    K(common_loop)(s, r, mean, form);
+  }
+}
+
+static void K(write_mixed_types)(const K(common_segment) * s, K(statistic) st, bool layer) {
+  const bool same = T == RMS_F64 || s->y_type == T;
+  if (same && layer && s->weighted && s->biased && !s->gain_form.wide && !s->src.residual)
+    K(mixed_scale_shift)(s, st.r, st.mean);
+  else if (same)
+    K(mixed_same)(s, st.r, st.mean, layer);
+  else if (T != RMS_F32 && s->y_type == RMS_F32 && s->before && s->weighted && !s->biased && !layer && !s->src.residual)
+    K(mixed_before_f32)(s, st.r);
+  else if (T != RMS_F32 && s->y_type == RMS_F32)
+    K(mixed_f32)(s, st.r, st.mean, layer);
+  else if (T != RMS_BF16 && s->y_type == RMS_BF16)
+    K(mixed_bf16)(s, st.r, st.mean, layer);
+  else
+    K(mixed_f16)(s, st.r, st.mean, layer);
+}
+
 INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool layer) {
-  if (s->gate)
+  if (s->mixed)
+    K(write_mixed_types)(s, st, layer);
+  else if (s->gate)
     K(common_gate_after)(s, st.r);
   else if (s->src.gate)
     K(common_gate_before)(s, st.r);
@@ -171,11 +261,36 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
   const rms_layout *lay = &job->lay;
   K(source)
-  src = {.x = rms_segment(&job->x, at, lay, T_SIZE), .residual_is_f32 = lay->residual_is_f32, .up1 = 1, .up2 = 1};
+  src = {.x = rms_segment(&job->x, at, lay, T_SIZE),
+         .x_type = T,
+         .residual_is_f32 = lay->residual_is_f32,
+         .up1 = 1,
+         .up2 = 1};
   src.sigmoid = lay->activation == RMS_ACT_SIGMOID;
   if (lay->gate_place == RMS_GATE_BEFORE) src.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
   return src;
+}
+
+/* Whether a common job needs the loops for mixed types. */
+INLINE bool K(is_mixed)(const rms_forward_job *job, const K(gains) * gains) {
+  return gains->mixed || job->y_type != T || (job->bias && job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT);
+}
+
+/* What is different there. */
+NOINLINE void K(open_mixed)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains, int64_t gain_at,
+                            K(common_segment) * s) {
+  const int64_t size = gains->form.wide ? 4 : T_SIZE;
+  s->mixed = true;
+  s->before = job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->gain_form = gains->form;
+  s->raw = K(are_raw)(gains);
+  s->raw_gain = gains->raw_gain ? gains->raw_gain + gain_at * size : NULL;
+  s->raw_bias = gains->raw_bias ? gains->raw_bias + gain_at * size : NULL;
+  s->weighted = s->gain || s->raw_gain;
+  s->biased = s->bias || s->raw_bias;
+  s->y = rms_segment(&job->y, at, &job->lay, K(size_of)(job->y_type));
+  s->y_type = job->y_type;
 }
 
 INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
@@ -187,8 +302,8 @@ INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cu
   if (lay->gate_place == RMS_GATE_AFTER) s.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (s.gain) s.gain += gain_at;
   if (s.bias) s.bias += gain_at;
-  s.raw = K(are_raw)(gains);
-  s.offset = gains->offset;
+  s.raw = T != REAL_TYPE && K(are_raw)(gains);
+  s.gain_form.offset = gains->form.offset;
   if (s.raw && gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * T_SIZE;
   if (s.raw && gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * T_SIZE;
   s.weighted = s.gain || s.raw_gain;
@@ -199,5 +314,6 @@ INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cu
     s.residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
     s.stream_residual = job->stream_residual;
   }
+  if (__builtin_expect(gains->mixed, 0)) K(open_mixed)(job, at, gains, gain_at, &s);
   return s;
 }

@@ -8,7 +8,8 @@ typedef struct {
   const char *weight, *bias, *gate; /* gate: after the norm; one before it belongs to the source */
   char *y, *residual_out;
   int64_t width;
-  REAL offset;
+  rms_dtype y_type;
+  K(gain_form) gain;
   bool weight_is_f32, before, sigmoid, stream_y, stream_residual;
 } K(segment);
 
@@ -16,13 +17,13 @@ INLINE VEC K(affine)(const K(segment) * s, VEC h, int64_t j, int n) {
   if (s->before) {
     h = V(round)(h, T);
     if (s->weight) {
-      h = V(mul)(h, K(gain)(s->weight, j, n, s->offset, s->weight_is_f32));
+      h = V(mul)(h, K(gain)(s->weight, j, n, s->gain));
       if (!s->weight_is_f32) h = V(round)(h, T);
     }
     return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
   }
   if (!s->weight) return s->bias ? V(add)(h, K(load)(s->bias, j, n, s->weight_is_f32)) : h;
-  VEC g = K(gain)(s->weight, j, n, s->offset, s->weight_is_f32);
+  VEC g = K(gain)(s->weight, j, n, s->gain);
   return s->bias ? V(fma)(h, g, K(load)(s->bias, j, n, s->weight_is_f32)) : V(mul)(h, g);
 }
 
@@ -41,7 +42,7 @@ INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, in
   if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
   VEC y = K(affine)(s, V(mul)(v, r), j, n);
-  K(put)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, false, s->stream_y);
+  if (s->y) K(put_as)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, s->y_type, s->stream_y);
 }
 
 INLINE void K(apply_segment)(const K(segment) * given, K(statistic) st, bool layer, bool scaled) {
@@ -78,15 +79,16 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   s->src.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
   s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
   s->src.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
-  s->src.x_is_f32 = false;
+  s->src.x_type = T;
   s->src.residual_is_f32 = lay->residual_is_f32;
   s->src.up1 = s->src.up2 = 1;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->bias = job->bias ? job->bias + weight_at : NULL;
-  s->y = job->y.data ? rms_segment(&job->y, at, lay, T_SIZE) : NULL;
+  s->y = job->y.data ? rms_segment(&job->y, at, lay, K(size_of)(job->y_type)) : NULL;
+  s->y_type = job->y_type;
   s->residual_out = job->residual_out.data ? rms_segment(&job->residual_out, at, lay, residual_size) : NULL;
   s->width = lay->width;
-  s->offset = lay->offset == 0 ? -(REAL)0 : (REAL)lay->offset;
+  s->gain = K(gain_form_of)(lay);
   s->weight_is_f32 = lay->weight_is_f32;
   s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
   s->stream_y = job->stream_y;
@@ -97,6 +99,7 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
 static void K(write_segment)(const rms_forward_job *job, const K(segment) * s, K(statistic) st, int64_t i) {
   bool layer = job->lay.kind == RMS_KIND_LAYER;
   if (job->rstd || job->mean) K(save_statistic)(job, i, st);
+  if (!s->y && !s->residual_out) return;
   if (st.e)
     K(apply_scaled)(s, st, layer);
   else

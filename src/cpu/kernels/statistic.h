@@ -16,7 +16,7 @@ enum {
  * up1*up2 is an exact power of two that brings rows whose squares leave the range of REAL back into it. */
 typedef struct {
   const char *x, *residual, *gate;
-  bool x_is_f32;        /* x is stored as f32 though T is not            */
+  rms_dtype x_type;     /* of x: T, or f32 though T is not; of a dy, any */
   bool residual_is_f32; /* the residual is stored as f32 though T is not */
   bool sigmoid;         /* of the gate; else silu                        */
   REAL up1, up2;
@@ -49,7 +49,7 @@ NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
 }
 
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) {
-  VEC v = K(load)(s->x, j, n, s->x_is_f32);
+  VEC v = K(load_as)(s->x, j, n, s->x_type);
   if (as.residual) {
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
     if (!s->residual_is_f32) v = V(round)(v, T);
@@ -152,7 +152,7 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
 
 /* x alone, in T. */
 INLINE K(source) K(x_source)(const char *x) {
-  K(source) s = {x, NULL, NULL, false, false, false, 1, 1};
+  K(source) s = {x, NULL, NULL, T, false, false, 1, 1};
   return s;
 }
 
@@ -172,7 +172,9 @@ NOINLINE REAL K(centred_x)(const char *x, int64_t k, REAL mean) {
 }
 
 NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
-  return K(sum_first)(s, k, 0, (K(summand)){.squares = true, .as.residual = true});
+  K(source) in_t = *s;
+  in_t.x_type = T;
+  return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as.residual = true});
 }
 
 /* Which activation it is stands in a copy as a constant, so that no loop asks. */
@@ -180,10 +182,12 @@ NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
   if (s->sigmoid) {
     K(source) sigmoid = *s;
     sigmoid.sigmoid = true;
+    sigmoid.x_type = T;
     return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
   }
   K(source) silu = *s;
   silu.sigmoid = false;
+  silu.x_type = T;
   return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
 }
 
@@ -214,7 +218,7 @@ typedef struct {
 /* At most a quad of the listed elements, `left` of which there are, and zeros behind them. Returns how many. */
 static int64_t K(pack)(const K(source) * s, K(packed) * to, const int64_t *indices, int64_t left) {
   int64_t count = left < K(QUAD) ? left : K(QUAD);
-  K(gather)(to->x, s->x, indices, count, s->x_is_f32 ? 4 : T_SIZE);
+  K(gather)(to->x, s->x, indices, count, K(size_of)(s->x_type));
   if (s->residual) K(gather)(to->residual, s->residual, indices, count, s->residual_is_f32 ? 4 : T_SIZE);
   if (s->gate) K(gather)(to->gate, s->gate, indices, count, T_SIZE);
   return count;
@@ -270,8 +274,9 @@ NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
 
 INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
   K(moment) m = {0, 0, 0, 0};
-  bool x_alone = !s->residual && !s->x_is_f32 && !s->gate, layer = lay->kind == RMS_KIND_LAYER;
-  if (lay->indices || (!x_alone && (layer || s->x_is_f32 || (s->gate && s->residual)))) return K(measure_any)(lay, s);
+  bool x_alone = !s->residual && s->x_type == T && !s->gate, layer = lay->kind == RMS_KIND_LAYER;
+  if (lay->indices || (!x_alone && (layer || s->x_type != T || (s->gate && s->residual))))
+    return K(measure_any)(lay, s);
   if (s->gate) {
     m.sum = K(squares_gated)(s, lay->k);
   } else if (layer) {

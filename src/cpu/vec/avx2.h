@@ -70,7 +70,7 @@ static inline vf vf_interleave(vf a) {
 static inline vf vf_from_bits16(__m256i h, rms_dtype type, int eo) {
   if (type == RMS_F16) {
     vf r = {_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
-    return r;
+    return eo ? vf_deinterleave(r.lo, r.hi) : r;
   }
   vf r = {_mm256_castsi256_ps(_mm256_slli_epi32(h, 16)),
           _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000u)))};
@@ -104,7 +104,10 @@ static inline __m128i vf_f16_bits(__m256 a) {
 }
 
 static inline __m256i vf_to_bits16(vf a, rms_dtype type, int eo) {
-  if (type == RMS_F16) return _mm256_inserti128_si256(_mm256_castsi128_si256(vf_f16_bits(a.lo)), vf_f16_bits(a.hi), 1);
+  if (type == RMS_F16) {
+    if (eo) a = vf_interleave(a);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(vf_f16_bits(a.lo)), vf_f16_bits(a.hi), 1);
+  }
   if (!eo) a = vf_deinterleave(a.lo, a.hi);
   return _mm256_blend_epi16(_mm256_srli_epi32(vf_bf16_round_bits(a.lo), 16), vf_bf16_round_bits(a.hi), 0xaa);
 }
@@ -117,7 +120,7 @@ static inline vf vf_load(const void *p, rms_dtype type, int eo) {
   if (type == RMS_F16) {
     vf r = {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
             _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
-    return r;
+    return eo ? vf_deinterleave(r.lo, r.hi) : r;
   }
   return vf_from_bits16(_mm256_loadu_si256((const __m256i *)p), type, eo);
 }
@@ -188,6 +191,7 @@ static inline void vf_store(void *p, vf a, rms_dtype type, int eo) {
     _mm256_storeu_ps((float *)p, a.lo);
     _mm256_storeu_ps((float *)p + 8, a.hi);
   } else if (type == RMS_F16) {
+    if (eo) a = vf_interleave(a);
     _mm_storeu_si128((__m128i *)p, vf_f16_bits(a.lo));
     _mm_storeu_si128((__m128i *)p + 1, vf_f16_bits(a.hi));
   } else {

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+#include "apart.h"
+#include <stddef.h>
+#include <string.h>
+#include "check_types.h"
+
+/* ---- between rows on the stack and rows whose elements lie apart ---- */
+
+typedef uint16_t vec_u16 __attribute__((vector_size(16)));
+typedef uint32_t vec_u32 __attribute__((vector_size(16)));
+typedef uint64_t vec_u64 __attribute__((vector_size(16)));
+
+/* The elements of the lower, or upper, halves of a and b in turn. */
+#if defined(__clang__)
+#define TURNS(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define TURNS(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
+#endif
+
+static inline vec_u16 low_2(vec_u16 a, vec_u16 b) {
+  return TURNS(vec_u16, a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+static inline vec_u16 high_2(vec_u16 a, vec_u16 b) {
+  return TURNS(vec_u16, a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+static inline vec_u32 low_4(vec_u32 a, vec_u32 b) {
+  return TURNS(vec_u32, a, b, 0, 4, 1, 5);
+}
+static inline vec_u32 high_4(vec_u32 a, vec_u32 b) {
+  return TURNS(vec_u32, a, b, 2, 6, 3, 7);
+}
+static inline vec_u64 low_8(vec_u64 a, vec_u64 b) {
+  return TURNS(vec_u64, a, b, 0, 2);
+}
+static inline vec_u64 high_8(vec_u64 a, vec_u64 b) {
+  return TURNS(vec_u64, a, b, 1, 3);
+}
+
+/* Squares stay in registers only if their loops are unrolled, which -O2 alone does not do. */
+#define UNROLLED _Pragma("GCC unroll 8")
+
+#define SIZE    2
+#define ELEMENT uint16_t
+#include "transpose.h"
+#define SIZE    4
+#define ELEMENT uint32_t
+#include "transpose.h"
+#define SIZE    8
+#define ELEMENT uint64_t
+#include "transpose.h"
+
+static void gather(char *to, int64_t pitch, const char *from, const rms_rows *t, int64_t size, int64_t rows,
+                   int64_t cols) {
+  (size == 2 ? gather_2 : size == 4 ? gather_4 : gather_8)(to, pitch, from, t->inner, t->col, rows, cols);
+}
+
+static void scatter(char *to, const rms_rows *t, int64_t size, const char *from, int64_t pitch, int64_t rows,
+                    int64_t cols) {
+  (size == 2 ? scatter_2 : size == 4 ? scatter_4 : scatter_8)(to, t->inner, t->col, from, pitch, rows, cols);
+}
+
+/* ---- tiles: rows of one outer index that the kernels see together ---- */
+
+/* One tensor of the call, and what the kernel is given in its place. */
+typedef struct {
+  const rms_rows *rows;
+  rms_rows *given;
+  int64_t size;
+  bool read, written;
+  int partner; /* an output may take the place of this input if their elements have the same size; or ALONE */
+} tensor;
+
+enum { ALONE = -1 };
+
+typedef struct {
+  const rms_layout *lay; /* of the call */
+  const tensor *tensors;
+  int count;
+  int64_t row, rows; /* of the tile */
+  char *room;
+} tile;
+
+static bool is_apart(const tensor *e) {
+  return e->rows->data && e->rows->col;
+}
+
+/* Whether an output takes the place of an input. */
+static bool shares(const tensor *tensors, const tensor *e) {
+  return e->partner != ALONE && !e->read && is_apart(&tensors[e->partner]) && tensors[e->partner].size == e->size;
+}
+
+static int64_t apart_bytes(const rms_layout *lay, const tensor *tensors, int count) {
+  int64_t bytes = 0, cols = lay->width * lay->groups;
+  for (int i = 0; i < count; i++)
+    if (is_apart(&tensors[i]) && !shares(tensors, &tensors[i])) bytes += tensors[i].size;
+  return bytes && cols > RMS_APART_BYTES ? RMS_APART_BYTES + 1 : bytes * cols;
+}
+
+/* As many rows as there is room for, in whole lines where that is possible. */
+static int64_t tile_rows(const rms_layout *lay) {
+  const int64_t most = 64, fit = RMS_APART_BYTES / lay->apart;
+  if (fit >= most) return most;
+  return fit >= 16 ? fit & ~(int64_t)15 : fit;
+}
+
+static int64_t tile_end(const tile *t, int64_t last) {
+  const int64_t in_image = t->lay->inner - t->row % t->lay->inner, fit = tile_rows(t->lay);
+  const int64_t rows = in_image < fit ? in_image : fit;
+  return t->row + rows < last ? t->row + rows : last;
+}
+
+static char *first_of(const tile *t, const rms_rows *rows) {
+  return rows->data + t->row / t->lay->inner * rows->outer + t->row % t->lay->inner * rows->inner;
+}
+
+/* Points the kernel's tensors to the rows of the tile, and fills those that it reads. */
+static void open_tile(const tile *t) {
+  const int64_t cols = t->lay->width * t->lay->groups;
+  char *room = t->room;
+  for (int i = 0; i < t->count; i++) {
+    const tensor *e = &t->tensors[i];
+    *e->given = *e->rows;
+    if (!e->rows->data) continue;
+    char *at = first_of(t, e->rows);
+    e->given->inner = e->given->col = 0;
+    e->given->data = at;
+    e->given->outer = e->rows->inner;
+    if (!is_apart(e)) continue;
+    e->given->outer = cols * e->size;
+    e->given->data = room;
+    if (shares(t->tensors, e))
+      e->given->data = t->tensors[e->partner].given->data;
+    else
+      room += t->rows * cols * e->size;
+    if (e->read) gather(e->given->data, cols * e->size, at, e->rows, e->size, t->rows, cols);
+  }
+}
+
+static void close_tile(const tile *t) {
+  const int64_t cols = t->lay->width * t->lay->groups;
+  for (int i = 0; i < t->count; i++) {
+    const tensor *e = &t->tensors[i];
+    if (is_apart(e) && e->written)
+      scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols);
+  }
+}
+
+/* ---- forward ---- */
+
+enum { FORWARD_TENSORS = 5, GRADIENT_TENSORS = 7 };
+
+static void list_tensors(const rms_forward_job *job, rms_forward_job *sub, tensor list[FORWARD_TENSORS]) {
+  const int64_t size = rms_size_of(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
+  list[0] = (tensor){&job->x, &sub->x, size, true, false, ALONE};
+  list[1] = (tensor){&job->residual, &sub->residual, residual, true, false, ALONE};
+  list[2] = (tensor){&job->gate, &sub->gate, size, true, false, ALONE};
+  list[3] = (tensor){&job->y, &sub->y, rms_size_of(job->y_type), false, true, 0};
+  list[4] = (tensor){&job->residual_out, &sub->residual_out, residual, false, true, 1};
+}
+
+int64_t rms_forward_apart_bytes(const rms_forward_job *job) {
+  rms_forward_job sub;
+  tensor tensors[FORWARD_TENSORS];
+  if (!(job->x.col | job->residual.col | job->gate.col | job->y.col | job->residual_out.col)) return 0;
+  list_tensors(job, &sub, tensors);
+  return apart_bytes(&job->lay, tensors, FORWARD_TENSORS);
+}
+
+static void *moved(const void *array, int64_t elements, int64_t size) {
+  return array ? (char *)(uintptr_t)array + elements * size : NULL;
+}
+
+void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64_t first, int64_t last) {
+  _Alignas(64) char room[RMS_APART_BYTES];
+  const rms_layout *lay = &job->lay;
+  const int64_t statistic = lay->dtype == RMS_F64 ? 8 : 4;
+  rms_forward_job sub = *job;
+  tensor tensors[FORWARD_TENSORS];
+  tile t = {lay, tensors, FORWARD_TENSORS, first, 0, room};
+  list_tensors(job, &sub, tensors);
+  sub.lay.inner = 1;
+  sub.lay.apart = 0;
+  for (int64_t end; t.row < last; t.row = end) {
+    end = tile_end(&t, last);
+    t.rows = end - t.row;
+    const int64_t segment = t.row * lay->groups;
+    open_tile(&t);
+    sub.rstd = moved(job->rstd, segment, statistic);
+    sub.mean = moved(job->mean, segment, statistic);
+    sub.stats_in = moved(job->stats_in, segment, sizeof(rms_stat));
+    sub.stats_out = moved(job->stats_out, segment, sizeof(rms_stat));
+    kernel(&sub, 0, t.rows * lay->groups);
+    close_tile(&t);
+  }
+}
+
+/* ---- backward ---- */
+
+static void list_gradients(const rms_backward_job *job, rms_backward_job *sub, tensor list[GRADIENT_TENSORS]) {
+  const int64_t size = rms_size_of(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
+  list[0] = (tensor){&job->dy, &sub->dy, rms_size_of(job->dy_type), true, false, ALONE};
+  list[1] = (tensor){&job->x, &sub->x, job->x_is_f32 ? 4 : size, true, false, ALONE};
+  list[2] = (tensor){&job->dresidual, &sub->dresidual, residual, true, false, ALONE};
+  list[3] = (tensor){&job->gate, &sub->gate, size, true, false, ALONE};
+  list[4] = (tensor){&job->dx, &sub->dx, size, job->add_to_dx, true, 0};
+  list[5] = (tensor){&job->dresidual_out, &sub->dresidual_out, residual, false, true, 2};
+  list[6] = (tensor){&job->dgate, &sub->dgate, size, false, true, 3};
+}
+
+int64_t rms_backward_apart_bytes(const rms_backward_job *job) {
+  rms_backward_job sub;
+  tensor tensors[GRADIENT_TENSORS];
+  if (!(job->dy.col | job->x.col | job->dresidual.col | job->gate.col | job->dx.col | job->dresidual_out.col |
+        job->dgate.col))
+    return 0;
+  list_gradients(job, &sub, tensors);
+  return apart_bytes(&job->lay, tensors, GRADIENT_TENSORS);
+}
+
+static void open_gradients(const tile *t, const rms_backward_job *job, rms_backward_job *sub) {
+  const int64_t segment = t->row * t->lay->groups, statistic = t->lay->dtype == RMS_F64 ? 8 : 4;
+  open_tile(t);
+  sub->rstd = moved(job->rstd, segment, statistic);
+  sub->mean = moved(job->mean, segment, statistic);
+  sub->stats_in = moved(job->stats_in, segment, sizeof(rms_stat));
+  sub->sums_in = moved(job->sums_in, segment, sizeof(rms_grad_sum));
+  sub->sums_out = moved(job->sums_out, segment, sizeof(rms_grad_sum));
+}
+
+/* The sums of a tile that ends within a block stay in the block. */
+static rms_column_sums sums_of_tile(const rms_column_sums *sums, bool ends_block) {
+  rms_column_sums s = *sums;
+  if (!ends_block) s.dweight_total = s.dbias_total = NULL;
+  return s;
+}
+
+static void clear_totals(const rms_backward_job *job, const rms_column_sums *sums) {
+  const size_t bytes = (size_t)(job->lay.groups * job->pitch) * sizeof(double);
+  if (sums->dweight_total) memset(sums->dweight_total, 0, bytes);
+  if (sums->dbias_total) memset(sums->dbias_total, 0, bytes);
+}
+
+void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, const rms_column_sums *sums,
+                        int64_t first, int64_t last) {
+  _Alignas(64) char room[RMS_APART_BYTES];
+  rms_backward_job sub = *job;
+  tensor tensors[GRADIENT_TENSORS];
+  tile t = {&job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  int64_t block = first + RMS_BLOCK_ROWS; /* where the block of rows that is summed ends */
+  clear_totals(job, sums);
+  list_gradients(job, &sub, tensors);
+  sub.lay.inner = 1;
+  sub.lay.apart = 0;
+  sub.go_on = true;
+  for (int64_t end; t.row < last; t.row = end) {
+    end = tile_end(&t, block < last ? block : last);
+    t.rows = end - t.row;
+    const bool ends_block = end == block || end == last;
+    const rms_column_sums s = sums_of_tile(sums, ends_block);
+    open_gradients(&t, job, &sub);
+    kernel(&sub, &s, 0, t.rows * job->lay.groups);
+    close_tile(&t);
+    if (ends_block) block = end + RMS_BLOCK_ROWS;
+  }
+}
+
+void rms_backward_stats_apart(const rms_backward_job *job, rms_backward_stats_fn *kernel, int64_t first, int64_t last) {
+  _Alignas(64) char room[RMS_APART_BYTES];
+  rms_backward_job sub = *job;
+  tensor tensors[GRADIENT_TENSORS];
+  tile t = {&job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  list_gradients(job, &sub, tensors);
+  sub.lay.inner = 1;
+  sub.lay.apart = 0;
+  for (int64_t end; t.row < last; t.row = end) {
+    end = tile_end(&t, last);
+    t.rows = end - t.row;
+    open_gradients(&t, job, &sub);
+    kernel(&sub, 0, t.rows * job->lay.groups);
+  }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Calls with rows whose elements lie apart: their jobs and launches. apart.cuh has the kernels. */
+#ifndef RMS_CUDA_APART_H
+#define RMS_CUDA_APART_H
+
+#include "plan.h"
+
+namespace rms_cuda {
+
+/* Rows of a tile, one for each lane, and the warps that share their elements. */
+enum { APART_ROWS = 32, APART_WARPS = 16, APART_THREADS = APART_ROWS * APART_WARPS };
+/* Tiles whose column sums are added by one block: at most so many blocks, whatever the device is. */
+enum { APART_SHARES = 512 };
+
+struct ApartForward {
+  rms_forward_job job;
+  int64_t tiles, count; /* of one outer index and group; of all */
+  bool bytewise;        /* some tensor is not aligned to its elements */
+  bool kept;            /* there is room for the rows in shared memory */
+};
+
+struct ApartBackward {
+  rms_backward_job job;
+  int64_t tiles, count; /* of one outer index and group; of all groups' */
+  int64_t shares;       /* blocks that each have some of them; for each group */
+  bool bytewise, kept, want_dweight, want_dbias;
+  int planes;      /* of these two, those that are wanted */
+  double *partial; /* [plane][group][share][width] */
+};
+
+/* The shares of a call, and the bytes of its sums: INT64_MAX where they overflow. */
+int64_t apart_shares(const rms_layout &lay, int64_t outer);
+int64_t apart_sums(const rms_layout &lay, int64_t outer, int planes);
+
+cudaError_t launch_apart(const rms_forward_job &job, int64_t outer, const Device &device, cudaStream_t stream);
+cudaError_t launch_apart(const rms_backward_job &job, int64_t outer, bool want_dweight, bool want_dbias,
+                         void *workspace, const Device &device, cudaStream_t stream);
+
+} // namespace rms_cuda
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ * Rows whose elements lie apart (channels first) have the bits of contiguous ones, whatever the call is, and however
+ * its rows are divided into tiles, blocks of column sums, tasks and threads. */
+#include "call.h"
+
+static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
+
+/* Images of so many pixels: fewer than a square of a transposition, more than a tile, more than a block of sums. */
+static const int64_t pixels[] = {1, 3, 8, 17, 49, 64, 65, 130, 196};
+
+static void compare(const t_call *call, const t_layout *layout, const rms_executor *executor) {
+  t_result expected = t_run(call, &t_dense, NULL), actual = t_run(call, layout, executor);
+  T_EQ_STATUS(RMS_OK, expected.forward);
+  T_EQ_STATUS(RMS_OK, expected.backward);
+  t_same(&expected, &actual);
+  t_result_free(&expected);
+  t_result_free(&actual);
+}
+
+static void at_random(void) {
+  t_rng rng = {t_seed()};
+  rms_pool *pool = NULL;
+  if (!T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3))) return;
+  const rms_executor on_pool = rms_pool_executor(pool);
+  t_isas isas = t_usable_isas();
+  for (int64_t n = 0; n < t_effort(400) && t_failures() < 20; n++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[n % isas.count]));
+    t_call call = t_call_draw(&rng, 300);
+    t_layout layout = t_layout_draw(&rng);
+    call.spec.weight_per_inner = 0;
+    call.inner = pixels[t_random_below(&rng, (int64_t)T_COUNT(pixels))];
+    call.outer = 1 + t_random_below(&rng, 3);
+    layout.channels_first = 1;
+    layout.split = (int)t_random_below(&rng, 2) && call.spec.dtype != RMS_F64;
+    t_call_repair(&call);
+    t_context("%s", t_describe(&call, &layout));
+    compare(&call, &layout, n % 2 ? &on_pool : NULL);
+  }
+  rms_pool_destroy(pool);
+}
+
+/* Enough rows for several chunks of column sums and tasks, of widths that leave room for many rows in a tile and for
+ * few. */
+static void many_rows(void) {
+  static const int64_t cols[] = {5, 96, 768, 1000};
+  rms_pool *pool = NULL;
+  if (!T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3))) return;
+  const rms_executor on_pool = rms_pool_executor(pool);
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+  for (size_t c = 0; c < T_COUNT(cols); c++)
+    for (size_t d = 0; d < T_COUNT(dtypes) && t_failures() < 20; d++) {
+      t_call call = t_call_number((int64_t)(c + d), d & 1 ? RMS_KIND_RMS : RMS_KIND_LAYER, dtypes[d], cols[c]);
+      t_layout layout = {.inner_gap = (int64_t)c, .stream_bytes = c & 1 ? 0 : INT64_MAX, .channels_first = 1};
+      call.spec.weight_per_inner = 0;
+      call.outer = 3;
+      call.inner = 211;
+      call.parts |= T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS;
+      t_call_repair(&call);
+      t_context("%s", t_describe(&call, &layout));
+      compare(&call, &layout, &on_pool);
+    }
+  rms_pool_destroy(pool);
+}
+
+/* Each tensor has a layout of its own: x with channels first, y with channels last, and the other way round. */
+static void between_layouts(void) {
+  enum { IMAGES = 2, PIXELS = 37, CHANNELS = 20, ALL = IMAGES * PIXELS * CHANNELS };
+  static float last[ALL], first[ALL], expected[ALL], y[ALL], weight[CHANNELS];
+  const rms_spec spec = {.cols = CHANNELS, .eps = 1e-5, .kind = RMS_KIND_LAYER};
+  t_fill(last, RMS_F32, ALL, T_NORMAL, t_seed(), 0, 0);
+  t_fill(weight, RMS_F32, CHANNELS, T_NORMAL, t_seed(), 1, 0);
+  for (int64_t i = 0; i < ALL; i++) {
+    const int64_t image = i / (PIXELS * CHANNELS), pixel = i / CHANNELS % PIXELS, channel = i % CHANNELS;
+    first[(image * CHANNELS + channel) * PIXELS + pixel] = last[i];
+  }
+  rms_forward_args args = {.outer = IMAGES, .inner = PIXELS, .x = {.data = last, .dtype = RMS_F32}, .weight = weight};
+  args.y.data = expected;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  args.x.data = first;
+  args.x.col_stride = PIXELS; /* its other strides follow */
+  args.y.data = y;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  T_EQ_BYTES(expected, y, sizeof y);
+  args.x = (rms_const_view){.data = last, .dtype = RMS_F32};
+  args.y.col_stride = PIXELS;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  for (int64_t i = 0; i < ALL; i++) {
+    const int64_t image = i / (PIXELS * CHANNELS), pixel = i / CHANNELS % PIXELS, channel = i % CHANNELS;
+    T_EQ_BYTES(&expected[i], &y[(image * CHANNELS + channel) * PIXELS + pixel], sizeof *y);
+  }
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {
+      {"at_random", at_random}, {"many_rows", many_rows}, {"between_layouts", between_layouts}};
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}
