@@ -218,6 +218,13 @@ static rms_const_view const_view(const verify_case *c, verify_role role) {
   return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
+/* The type of a y that is absent counts beside q. */
+static rms_view y_view(const verify_case *c) {
+  rms_view v = view(c, VERIFY_Y);
+  if (c->problem.spec.q_dtype) v.dtype = (int32_t)c->problem.spec.y_dtype;
+  return v;
+}
+
 static rms_view quantised_view(const verify_case *c) {
   rms_view v = view(c, VERIFY_Q);
   v.dtype = (int32_t)c->problem.spec.q_dtype;
@@ -242,7 +249,7 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .residual = const_view(c, VERIFY_RESIDUAL),
                             .weight = c->tensor[VERIFY_WEIGHT].data,
                             .bias = c->tensor[VERIFY_BIAS].data,
-                            .y = view(c, VERIFY_Y),
+                            .y = y_view(c),
                             .residual_out = view(c, VERIFY_SUM),
                             .rstd = c->tensor[VERIFY_RSTD].data,
                             .mean = c->tensor[VERIFY_MEAN].data,
