@@ -83,8 +83,9 @@ objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/ob
 
 # Programs: name, then units beside the library and the support; quickest to tell first.
 programs=(
-  "vec tests/vec/vec.c tests/vec/reference.c ${vec_units[*]}"
-  "activations tests/vec/activation.c tests/vec/reference.c verify/number.c ${vec_units[*]}"
+  "vec tests/vec/vec.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
+  "activations tests/vec/activation.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
+  "quantised tests/unit/quantised.c"
   "arguments tests/unit/arguments.c tests/unit/world.c"
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
@@ -123,7 +124,7 @@ first_red() {
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
-    isa) arguments=(offsets values groups) ;;
+    isa) arguments=(offsets values groups quantised beside_y) ;;
     batch) arguments=(short_rows row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
     esac

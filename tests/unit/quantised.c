@@ -239,6 +239,53 @@ static void special_rows(void) {
   }
 }
 
+/* Rows of y = w, by a weight of w and x of ones. */
+static void constant_rows(rms_dtype type, float w) {
+  fresh();
+  for (int i = 0; i < ROWS * COLS; i++)
+    m.x[i] = 1;
+  for (int i = 0; i < COLS; i++)
+    m.weight[i] = w;
+  spec.eps = 0;
+  args.q.dtype = (int32_t)type;
+  if (type != RMS_Q8_0) return;
+  args.scale = NULL;
+  spec.scale_block = 0;
+}
+
+static void expect_q8_0(unsigned scale, int q) {
+  expect(RMS_OK);
+  T_EQ_INT(scale, m.q[0] | m.q[1] << 8);
+  T_EQ_INT(q, (signed char)m.q[2]);
+  T_EQ_INT(q, (signed char)m.q[33]);
+}
+
+/* Scales at the ends of their range: so small that they lose digits, that their inverse is infinite, that f16 has no
+ * such number; and ones that are raised. */
+static void ends_of_the_range(void) {
+  constant_rows(RMS_F8E4M3, 627 * 0x1p-149f); /* a scale of 1.4 steps is one step: y/s = 627 is cut */
+  expect(RMS_OK);
+  T_EQ_F64(0x1p-149, (double)m.scale[0]);
+  T_EQ_INT(0x7e, m.q[5]);
+  constant_rows(RMS_F8E5M2, -0x1p-149f); /* the scale is zero: y is not divided */
+  expect(RMS_OK);
+  T_EQ_F64(0, (double)m.scale[0]);
+  T_EQ_INT(0x80, m.q[5]);
+  constant_rows(RMS_I8, 127 * 0x1p-130f); /* 1/s is cut to the largest number: 127*2^-130*2^128 */
+  expect(RMS_OK);
+  T_EQ_F64(0x1p-130, (double)m.scale[0]);
+  T_EQ_INT(32, m.q[5]);
+  constant_rows(RMS_Q8_0, 1e8f);
+  expect_q8_0(0x7bff, 127); /* 65504 */
+  constant_rows(RMS_Q8_0, -1);
+  expect_q8_0(0x2008, -127);
+  constant_rows(RMS_Q8_0, -1);
+  spec.scale_least = 0.5;
+  expect_q8_0(0x3800, -2);
+  constant_rows(RMS_Q8_0, 0x1p-140f); /* the scale is zero in f16 */
+  expect_q8_0(0, 0);
+}
+
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"types", types},
                                  {"scales", scales},
@@ -247,6 +294,7 @@ int main(int argc, char **argv) {
                                  {"aliases", aliases},
                                  {"without_rows_or_y", without_rows_or_y},
                                  {"split_and_shorter", split_and_shorter},
-                                 {"special_rows", special_rows}};
+                                 {"special_rows", special_rows},
+                                 {"ends_of_the_range", ends_of_the_range}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
