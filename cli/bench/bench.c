@@ -35,7 +35,8 @@ static const char EXAMPLES[] =
 
 static const char NOTES[] =
     "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
-    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V eps=V epsout round=before groups=G perhead\n"
+    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V gain=weight eps=V epsout round=before groups=G\n"
+    "perhead wstride=N y=f32|bf16|f16\n"
     "k=K p=P idx gate=after|before act=silu|sigmoid res[=f32] dres recompute acc out=A+B grad=same|f32\n"
     "pad=N inplace seed=N isa=NAME threads=N data=NAME dydata=NAME (zerorows, nanrows, mixed: see check --help).\n"
     "'rmsnorm check' reads the same strings.\n"
