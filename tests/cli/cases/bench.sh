@@ -31,7 +31,7 @@ rmsnorm bench --sweep --threads 2
 rmsnorm bench --order --targets
 note "every forward problem of the list has a form with its statistics saved"
 plain bench --list | sed 's/ .*//; s/[0-9]*x\([0-9]*\)/2x\1/' | grep :fwd: | sort -u | while read -r problem; do
-  plain bench $problem:out=y+stats --rounds 1 | grep -c "^rms:.*out=y+stats"
+  plain bench $problem:out=y+stats --rounds 1 | grep -c "^[a-z]*:.*out=y+stats"
 done | sort | uniq -c | sed 's/^ *[0-9]* //'
 note "bad problems"
 rmsnorm bench rms:fwd:f32
