@@ -15,14 +15,14 @@
 
 typedef struct apply_options {
   const char *input, *output;
-  const char *kind, *rounding;
+  const char *kind, *rounding, *y_type;
   const char *weight, *bias, *residual, *residual_out, *rstd, *mean;
   const char *dy, *dweight, *dbias, *dresidual;
   const char *gate, *gate_place, *activation, *dgate;
   const char *quantised, *quantised_type, *scale, *scale_block;
   double eps, p, weight_offset, scale_least;
   int64_t k, groups, threads;
-  int eps_outside;
+  int eps_outside, round_gain;
 } apply_options;
 
 typedef struct apply_job {
@@ -33,6 +33,7 @@ typedef struct apply_job {
   rms_spec spec;
   rms_dtype q_dtype;
   rms_dtype dtype, weight_dtype, residual_dtype; /* of the data, of weight and bias, of the residual stream */
+  rms_dtype y_dtype;                             /* of y, as --y-type names it; RMS_AS_X: not named         */
   int64_t outer, inner;
   void *workspace;
   size_t workspace_bytes;
@@ -47,6 +48,9 @@ static const char EXAMPLES[] =
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --rounding before                      Llama\n"
     "  rmsnorm apply x.npy -o y.npy --p 0.0625                                            pRMSNorm\n"
     "  rmsnorm apply x.npy -o y.npy --residual r.npy --residual-out s.npy\n"
+    "  rmsnorm apply x.npy -o y.npy --weight w.npy --rounding before --y-type f32         Llama with f32 weights\n"
+    "  rmsnorm apply x.npy -o y.npy --kind layer --weight scale.npy --weight-offset 1 --bias shift.npy   adaLN\n"
+    "  rmsnorm apply x.npy --rstd r.npy                                                   r alone\n"
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --gate z.npy --gate-place before       Mamba2\n"
     "  rmsnorm apply x.npy --quantised q.npy --quantised-type e4m3 --scale s.npy --weight w.npy\n"
     "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
@@ -54,11 +58,14 @@ static const char EXAMPLES[] =
 static const char NOTES[] =
     "The last axis is normalised; any axes may stand before it. Types: float32, float64, float16 and bfloat16 as "
     "ml_dtypes\n"
-    "stores it (read it back with numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy, with "
-    "--backward\n"
-    "that of DY.npy; dweight and dbias that of the weight; rstd and mean are float32, for float64 data float64.\n"
-    "The weight has the shape of the last axis, or of the last two: one weight per head. It may be float32 for any "
-    "data.\n"
+    "stores it (read it back with numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy; rstd and "
+    "mean\n"
+    "are float32, for float64 data float64; dweight and dbias have the type of the weight. With --backward dx has the "
+    "type\n"
+    "of DY.npy where IN.npy is a residual sum in float32, which --y-type rules out.\n"
+    "The weight has the shape of the last axis, or of the last two: one weight per head, or per row of a matrix. It "
+    "may be\n"
+    "float32 for any data.\n"
     "With --backward, IN.npy is what was normalised: the forward's input or its residual sum.\n"
     "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
     "--quantised writes int8, 8-bit floats as uint8, and q8_0 as uint8 blocks of 34; scales are float32.\n"
@@ -145,11 +152,24 @@ static int scale_is_given(const apply_options *o) {
   return o->scale && o->scale_block && strcmp(o->scale_block, "tensor") == 0;
 }
 
+static int read_types(const apply_options *o, apply_job *job) {
+  static const char *const words[] = {"f32", "bf16", "f16", NULL};
+  static const rms_dtype types[] = {RMS_F32, RMS_BF16, RMS_F16};
+  if (o->round_gain) job->spec.gain_rounding = RMS_GAIN_AS_WEIGHT;
+  if (o->round_gain && !o->weight) return cli_error("--round-gain", "needs --weight W.npy");
+  if (!o->y_type) return CLI_OK;
+  for (int i = 0; words[i]; i++)
+    if (strcmp(o->y_type, words[i]) == 0) job->y_dtype = types[i];
+  if (job->y_dtype == RMS_AS_X) return cli_error("--y-type", "'%s' is not one of f32, bf16 and f16", o->y_type);
+  return CLI_OK;
+}
+
 static int check_combination(const apply_options *o, const rms_spec *spec) {
   if (o->mean && spec->kind != RMS_KIND_LAYER) return cli_error("--mean", "belongs to --kind layer");
   if (o->residual_out && !o->residual) return cli_error("--residual-out", "needs --residual");
   if (!o->dy) {
-    if (!o->output && !o->quantised) return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
+    if (!o->output && !o->quantised && !o->rstd && !o->mean)
+      return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
     const char *name = o->dweight     ? "--dweight"
                        : o->dbias     ? "--dbias"
                        : o->dresidual ? "--dresidual"
@@ -278,18 +298,33 @@ static rms_dtype residual_choice(rms_dtype dtype) {
   return dtype == RMS_F64 ? RMS_F64 : RMS_F32;
 }
 
+/* Whether y, or dy, has a type of its own: any but f64 beside any but f64. An f32 IN.npy beside a 16-bit DY.npy is a
+ * residual sum unless --y-type says otherwise. */
+static int check_y_type(const apply_job *job, int *own) {
+  const apply_options *o = job->options;
+  const rms_dtype x = job->x.dtype, y = o->dy ? job->dy.dtype : job->y_dtype;
+  if (o->dy && o->y_type && y != job->y_dtype)
+    return cli_error(o->dy, "its type is %s, not %s as --y-type says", verify_dtype_name(y), o->y_type);
+  if (o->y_type && x == RMS_F64) return cli_error("--y-type", "f64 data have an f64 y");
+  *own = y != RMS_AS_X && y != x && x != RMS_F64 && y != RMS_F64 && (o->y_type || x != RMS_F32);
+  if (*own && o->dy && x == RMS_F32 && !o->output)
+    return cli_error("--y-type", "needs -o DX.npy beside an f32 %s", o->input);
+  return CLI_OK;
+}
+
 static int check_inputs(apply_job *job) {
   const apply_options *o = job->options;
   rms_spec *spec = &job->spec;
-  if (check_width(job) != CLI_OK || check_quantised(job) != CLI_OK) return CLI_BAD;
-  rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
+  int own = 0;
+  if (check_width(job) != CLI_OK || check_quantised(job) != CLI_OK || check_y_type(job, &own) != CLI_OK) return CLI_BAD;
+  rms_dtype type = o->dy && !own ? job->dy.dtype : job->x.dtype, wide = o->dy && own ? type : residual_choice(type);
   if (type != RMS_F64 && spec->eps > (double)FLT_MAX)
     return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, verify_dtype_name(type));
   if (type != RMS_F64 && fabs(spec->weight_offset) > (double)FLT_MAX)
     return cli_error("--weight-offset", "%g is beyond f32, in which %s data are computed", spec->weight_offset,
                      verify_dtype_name(type));
   job->dtype = job->weight_dtype = job->residual_dtype = type;
-  if (check_tensor(job, o->dy, &job->dy, type, type) != CLI_OK) return CLI_BAD;
+  if (check_tensor(job, o->dy, &job->dy, job->dy.dtype, job->dy.dtype) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->gate, &job->gate, type, type) != CLI_OK) return CLI_BAD;
   if (check_tensor(job, o->residual, &job->residual, type, wide) != CLI_OK) return CLI_BAD;
   if (o->residual) job->residual_dtype = job->residual.dtype;
@@ -368,7 +403,8 @@ static int create_outputs(apply_job *job) {
   memcpy(stat_shape, x->shape, sizeof stat_shape);
   if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
-  if (o->output) failed |= npy_create(o->dy ? &job->dx : &job->y, type, x->dims, x->shape);
+  if (o->output && o->dy) failed |= npy_create(&job->dx, type, x->dims, x->shape);
+  if (o->output && !o->dy) failed |= npy_create(&job->y, job->y_dtype ? job->y_dtype : type, x->dims, x->shape);
   if (o->quantised) failed |= create_quantised(job);
   if (o->dgate) failed |= npy_create(&job->dgate, type, x->dims, x->shape);
   if (o->residual_out) failed |= npy_create(&job->residual_out, job->residual_dtype, x->dims, x->shape);
@@ -483,6 +519,8 @@ int cmd_apply(int argc, char **argv) {
       {"weight-offset", 0, CLI_REAL, &o.weight_offset, "O", "multiply by weight + O"},
       {"rounding", 0, CLI_STRING, &o.rounding, "after|before",
        "round once, after the weight (default), or also before it"},
+      {"round-gain", 0, CLI_FLAG, &o.round_gain, NULL, "round weight + O to the type of the weight"},
+      {"y-type", 0, CLI_STRING, &o.y_type, "f32|bf16|f16", "the type of y; default: that of IN"},
       {"residual", 0, CLI_STRING, &o.residual, "R.npy", "normalise IN + R"},
       {"residual-out", 0, CLI_STRING, &o.residual_out, "S.npy", "write IN + R"},
       {"gate", 0, CLI_STRING, &o.gate, "Z.npy", "multiply by an activation of Z"},
@@ -517,7 +555,7 @@ int cmd_apply(int argc, char **argv) {
   o.input = argv[0];
   apply_job job = {.options = &o};
   if (read_kind(&o, &job.spec) != CLI_OK || read_numbers(&o, &job.spec) != CLI_OK) return CLI_BAD;
-  if (read_quantised(&o, &job.spec, &job.q_dtype) != CLI_OK) return CLI_BAD;
+  if (read_quantised(&o, &job.spec, &job.q_dtype) != CLI_OK || read_types(&o, &job) != CLI_OK) return CLI_BAD;
   if (read_gate(&o, &job.spec) != CLI_OK || check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
   code = run_job(&job);
   free_job(&job);

@@ -98,7 +98,8 @@ RMS_API rms_status rms_norm_f32(float *y, const float *x, const float *weight, i
 /* ---- 2. What to compute ---- */
 
 /* The type of a tensor's elements. Each tensor of a call states its own; RMS_AS_X, the value of a field left at zero, means
- * the type of x, and x must state its own. The data type T of a call is the type of x; in a backward it is that of dy. */
+ * the type of x, and x must state its own. The data type T of a call is the type of x; in a backward it is that of dy, or
+ * of x where y had a type of its own. */
 typedef enum rms_dtype {
   RMS_AS_X = 0, RMS_F32 = 1, RMS_F64 = 2, RMS_BF16 = 3, RMS_F16 = 4,
   /* for the quantised output of a forward alone: */
@@ -122,14 +123,14 @@ typedef enum rms_eps_place {
 } rms_eps_place;
 
 typedef enum rms_rounding {
-  RMS_ROUND_AFTER_WEIGHT = 0, /* y = T(h*g + b): one rounding to the data type T. torch, Gemma, T5Gemma          */
-  RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = T(P(q*g) + b), P as below: Llama, Qwen, Mistral, ONNX             */
+  RMS_ROUND_AFTER_WEIGHT = 0, /* y = Y(h*g + b): one rounding, to y's type Y, usually T. torch, Gemma, T5Gemma   */
+  RMS_ROUND_BEFORE_WEIGHT = 1 /* q = T(h), y = Y(P(q*g) + b), P as below: Llama, Qwen, Mistral, ONNX             */
 } rms_rounding;
 
 /* A gate is a tensor z of the shape of x, of type T. act(z) is formed in the arithmetic of the data: f32, f64 for f64 data. */
 typedef enum rms_gate_place {
   RMS_GATE_NONE = 0,
-  RMS_GATE_AFTER = 1, /* y = T(m*act(z)), where m is what y would be without a gate: in f32 (f64), or with
+  RMS_GATE_AFTER = 1, /* y = Y(m*act(z)), where m is what y would be without a gate: in f32 (f64), or with
                          RMS_ROUND_BEFORE_WEIGHT rounded by P. Qwen3-Next, Kimi-Linear, Falcon-H1                         */
   RMS_GATE_BEFORE = 2 /* x*act(z) is normalised instead of x. Mamba2, Bamba, Zamba2, Nemotron-H, Falcon-H1                */
 } rms_gate_place;
@@ -155,6 +156,12 @@ typedef enum rms_gain_rounding {
  *
  * With groups, a row of cols elements is normalised as `groups` independent pieces of cols/groups elements; the weight
  * still has cols elements. `partial` and `indices` then count within one group.
+ *
+ * Scale and shift of each sample (adaLN: DiT and other diffusion models): the samples are `inner` and the tokens `outer`, so
+ * x.outer_stride = cols and x.inner_stride = tokens*cols; weight_per_inner = 1, weight = scale, weight_offset = 1 and
+ * bias = shift. Where these are chunks of one tensor [samples][6*cols], weight_stride = 6*cols. The gradients dweight and
+ * dbias are those of scale and shift. A scale and shift of each row: outer = 1, inner = rows. The bits of models that write
+ * T(T(h*T(1 + scale)) + shift) are those of RMS_ROUND_BEFORE_WEIGHT with RMS_GAIN_AS_WEIGHT.
  *
  * A statistic of exactly zero with eps = 0 (a row of zeros; for LayerNorm a row that equals its mean) gives r = 0: h = 0,
  * dx = 0. */
@@ -250,9 +257,10 @@ typedef struct rms_forward_args {
 enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS = 4 };
 
 /* Types of a backward: T is the type of dy. x: T, or f32 with bf16 and f16 data: a residual sum that was kept in f32.
- * After a forward whose y had another type than x, dy has that type, x and dx have the same, and T is theirs; such a call
- * has no residual tensors in f32 beside 16-bit x. dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
+ * dx: T. dresidual, dresidual_out: both T or both f32 with bf16 and f16 data; with such an f32 sum, f32. weight, dweight,
  * dbias: T or f32 each. Other combinations are RMS_E_DTYPE.
+ * After a forward whose y had another type than x, dy has y's type, and T is the type of x, dx, dresidual and dresidual_out.
+ * An f32 x beside a 16-bit dy is taken for such an x if there is a dx in f32, otherwise for a residual sum.
  * Where x and dy differ in type, RMS_AS_X is ambiguous: every tensor that is given must then state its type, or the call
  * returns RMS_E_DTYPE. */
 typedef struct rms_backward_args {
@@ -294,7 +302,8 @@ static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_arg
  *   RMS:        dx_j = u_j*r - [j] x_j * (sum(u*x) * r^3) / k
  *   LayerNorm:  dx_j = r * (u_j - mean(u) - h_j * mean(u*h))
  *   dweight_j = sum over rows of dy_j*h_j        dbias_j = sum over rows of dy_j
- * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding.
+ * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding. A dy of its own type is
+ * widened exactly and takes part as it is.
  * With a gate after the norm, dm = dy*act(z) stands for dy in all of this and dgate = dy*m*act'(z). With one before, x*act(z)
  * stands for x and d, what dx would be, is the gradient of that product: dx = d*act(z), dgate = d*x*act'(z).
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of

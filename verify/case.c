@@ -218,13 +218,6 @@ static rms_const_view const_view(const verify_case *c, verify_role role) {
   return (rms_const_view){t->data, (int32_t)t->dtype, 0, t->outer_stride, t->inner_stride, t->col_stride};
 }
 
-/* The type of a y that is absent counts beside q. */
-static rms_view y_view(const verify_case *c) {
-  rms_view v = view(c, VERIFY_Y);
-  if (c->problem.spec.q_dtype) v.dtype = (int32_t)c->problem.spec.y_dtype;
-  return v;
-}
-
 static rms_view quantised_view(const verify_case *c) {
   rms_view v = view(c, VERIFY_Q);
   v.dtype = (int32_t)c->problem.spec.q_dtype;

@@ -35,8 +35,9 @@ static const char EXAMPLES[] =
 
 static const char NOTES[] =
     "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
-    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V eps=V epsout round=before groups=G perhead\n"
-    "k=K p=P idx gate=after|before act=silu|sigmoid res[=f32] dres recompute acc out=A+B grad=same|f32\n"
+    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V gain=weight eps=V epsout round=before\n"
+    "groups=G perhead wstride=N k=K p=P idx gate=after|before act=silu|sigmoid y=f32|bf16|f16\n"
+    "q=i8|e4m3|e5m2|q8_0 qblock=row|tensor|N qleast=V res[=f32] dres recompute acc out=A+B grad=same|f32\n"
     "channels=first pad=N inplace seed=N isa=NAME threads=N data=NAME dydata=NAME (see check --help).\n"
     "'rmsnorm check' reads the same strings.\n"
     "Exit code 1: a result differed from the scalar kernel's. A target that is not met is no error.\n";

@@ -48,6 +48,16 @@ static t_call read_call(reader *r) {
   return call;
 }
 
+/* What came later: read behind the layout, so that older inputs keep their meaning. */
+static void read_more(reader *r, t_call *call) {
+  unsigned bits = byte(r);
+  call->spec.y_dtype = (rms_dtype)(bits % 5);
+  call->spec.gain_rounding = (rms_gain_rounding)(bits >> 4 & 1);
+  if (bits & 32) call->parts |= T_NO_Y;
+  if (bits & 64) call->weight_gap = byte(r) % 80;
+  t_call_repair(call);
+}
+
 static t_layout read_layout(reader *r) {
   t_layout layout = t_dense;
   unsigned bits = byte(r);
@@ -111,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   t_call call = read_call(&r);
   t_layout layout = read_layout(&r);
   unsigned how = byte(&r);
+  read_more(&r, &call);
   if (how & 0x40) { /* quantised, by the rest of the byte */
     call.parts &= ~(unsigned)T_BACKWARD;
     t_call_quantise(&call, how & 0x3f);

@@ -383,6 +383,7 @@ typedef struct attempt {
 
 static void no_y(attempt *a) {
   a->f.y.data = NULL;
+  a->f.rstd = a->f.mean = NULL; /* statistics alone would be a result */
 }
 static void shifted_y(attempt *a) {
   a->f.y.data = (float *)(uintptr_t)a->f.x.data + 1;

@@ -264,6 +264,71 @@ static void sum_says_nothing(void) {
   w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
 }
 
+/* y and dy of a type of their own: any but f64 beside any but f64. */
+static void own_y_types(void) {
+  for (int code = 0; code < 16; code++) {
+    rms_dtype x = (rms_dtype)(RMS_F32 + (code & 3)), y = (rms_dtype)(RMS_F32 + (code >> 2));
+    int fine = x == y || (x != RMS_F64 && y != RMS_F64);
+    world *w = w_fresh();
+    w_set_types(w, x, x, x, x);
+    w->forward.y.dtype = w->backward.dy.dtype = (int32_t)y;
+    t_context("code=%d", code);
+    w_expect(w, W_FORWARDS | W_BACKWARDS | W_BACKWARD_STATS, fine ? RMS_OK : RMS_E_DTYPE);
+  }
+  world *w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_BF16, RMS_F32, RMS_F32);
+  w->forward.y.dtype = w->backward.dy.dtype = RMS_F32;
+  w_expect(w, W_FORWARDS, RMS_OK);
+  w_expect(w, W_BACKWARDS, RMS_E_DTYPE); /* no residual tensors in f32 there */
+  w->backward.dresidual.data = w->backward.dresidual_out.data = NULL;
+  w_expect(w, W_BACKWARDS, RMS_OK);
+  w->backward.dx.dtype = RMS_AS_X; /* ambiguous where x and dy differ */
+  w_expect(w, W_BACKWARDS, RMS_E_DTYPE);
+  w = w_fresh();
+  w_set_types(w, RMS_BF16, RMS_BF16, RMS_BF16, RMS_BF16);
+  w->forward.y.dtype = RMS_F32;
+  w->forward.y.data = w->x; /* in place needs elements of one size */
+  w_expect(w, W_FORWARDS, RMS_E_ALIAS);
+  w->forward.y.dtype = RMS_F16;
+  w_expect(w, W_FORWARDS, RMS_OK);
+}
+
+/* Statistics without y, and nothing at all. */
+static void no_y(void) {
+  world *w = w_fresh();
+  w->forward.y.data = NULL;
+  w_expect(w, W_FORWARDS, RMS_OK);
+  w->forward.mean = NULL;
+  w_expect(w, W_FORWARDS, RMS_OK);
+  w->forward.rstd = NULL; /* the residual sum alone is no result of a norm */
+  w_expect(w, W_FORWARDS, RMS_E_ARGUMENT);
+}
+
+/* Weights of the inner indices at a stride. */
+static void weight_strides(void) {
+  world *w = w_fresh();
+  w->forward.weight_stride = w->backward.weight_stride = W_COLS;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_STRIDE);
+  w->spec.weight_per_inner = 1;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_OK);
+  w->forward.weight_stride = w->backward.weight_stride = W_COLS + 3;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_OK);
+  w->forward.weight_stride = w->backward.weight_stride = W_COLS - 1;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_STRIDE);
+  w->forward.weight_stride = w->backward.weight_stride = -W_COLS;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_STRIDE);
+  w->forward.weight_stride = w->backward.weight_stride = INT64_MAX / 8;
+  w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_SIZE);
+  w->forward.weight_stride = w->backward.weight_stride = W_ELEMENTS - W_COLS;
+  w->forward.y.data = w->weight + W_COLS; /* between the two weights: within what they span */
+  w_expect(w, W_FORWARDS, RMS_E_ALIAS);
+  w = w_fresh();
+  for (int rounding = -1; rounding < 4; rounding++) {
+    w->spec.gain_rounding = rounding;
+    w_expect(w, W_FORWARDS | W_BACKWARDS, rounding == 0 || rounding == 1 ? RMS_OK : RMS_E_MODE);
+  }
+}
+
 /* What a view holds for later versions. */
 static void views(void) {
   for (int field = 0; field < 2; field++)
@@ -544,6 +609,9 @@ int main(int argc, char **argv) {
                                  {"as_x", as_x},
                                  {"unequal_types", unequal_types},
                                  {"sum_says_nothing", sum_says_nothing},
+                                 {"own_y_types", own_y_types},
+                                 {"no_y", no_y},
+                                 {"weight_strides", weight_strides},
                                  {"views", views},
                                  {"elements_apart", elements_apart},
                                  {"alignment", alignment},

@@ -4,8 +4,8 @@
  * powers of two. */
 
 INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
-  const K(sweep)
-      w = {.scaled = scaled, .common = common, .before = s->before, .raw = common && T != REAL_TYPE && !s->gain};
+  K(sweep) w = {.scaled = scaled, .common = common, .before = s->before, .own = !common};
+  w.raw = common && T != REAL_TYPE && !s->gain;
   K(extent) e = K(no_extent)();
   int64_t j = 0;
   for (; j + 2 * LANES <= s->width; j += 2 * LANES) {

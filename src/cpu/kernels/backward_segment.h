@@ -38,6 +38,7 @@ typedef struct {
  * of a common job, rounding before the weight. raw: the gain of a common job or a lone gate is not laid out. */
 typedef struct {
   bool layer, scaled, common, before, gate, after, raw, mixed;
+  bool own; /* neither common nor a lone gate: dy may have a type of its own */
 } K(sweep);
 
 /* Whether all NaNs are such as V(store_clean) takes. */
@@ -68,7 +69,7 @@ INLINE VEC K(round_product)(const K(gradient) * s, VEC v, K(sweep) w) {
 }
 
 INLINE VEC K(load_dy)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
-  if (K(is_lean)(w)) return K(load)(s->dy, j, n, false);
+  if (!w.mixed && !w.own) return K(load)(s->dy, j, n, false);
   return w.common ? K(load_in_place)(s->dy, j, n, s->dy_type) : K(load_as)(s->dy, j, n, s->dy_type);
 }
 
@@ -209,7 +210,12 @@ NOINLINE K(row_sums) K(sums_mixed)(const K(gradient) * s, K(statistic) st, bool 
   return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = raw, .mixed = true});
 }
 
+NOINLINE K(row_sums) K(sums_own)(const K(gradient) * s, K(statistic) st, bool layer) {
+  return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .own = true});
+}
+
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
+  if (s->dy_type != T) return K(sums_own)(s, st, layer);
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
@@ -224,7 +230,7 @@ NOINLINE K(row_sums) K(sums_gate_before)(const K(gradient) * s, K(statistic) st)
 /* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
   if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true, .before = s->before});
-  return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true});
+  return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true, .own = true});
 }
 
 /* dx = u*r - c*x, or r*((u - b) - h*a). */
@@ -315,7 +321,7 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   else if (after || gated)
     gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
-  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load_as)(s->x.x, j, n, s->x.x_type);
+  VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_type != T);
   if (gated) v = V(mul)(v, gate.act);
   if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
@@ -367,7 +373,15 @@ INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coef
   if (j < s.width) K(gradient_vector)(&s, k, j, (int)(s.width - j), &next, w);
 }
 
+NOINLINE void K(write_own)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
+  K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .own = true});
+}
+
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
+  if (s->dy_type != T) {
+    K(write_own)(s, st, co, layer);
+    return;
+  }
   K(write_gradient)(s, st, co, (K(sweep)){.layer = layer});
 }
 
@@ -383,7 +397,7 @@ NOINLINE void K(write_scaled)(const K(gradient) * s, K(statistic) st, K(coeffici
   if (s->gain && !layer)
     K(write_gradient)(s, st, co, (K(sweep)){.scaled = true, .common = true, .before = s->before});
   else
-    K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true});
+    K(write_gradient)(s, st, co, (K(sweep)){.layer = layer, .scaled = true, .own = true});
 }
 
 INLINE bool K(r_in_range)(K(statistic) st) {

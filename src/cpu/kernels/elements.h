@@ -12,10 +12,14 @@ INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
   return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
 }
 
-/* Stores n elements from element j of p on. */
-INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
-  rms_dtype type = T != RMS_F32 && wide ? RMS_F32 : T;
-  p += j * (T != RMS_F32 && wide ? 4 : T_SIZE);
+/* Bytes of an element of a type that the arithmetic takes. */
+INLINE int64_t K(size_of)(rms_dtype type) {
+  return type == T ? T_SIZE : type == RMS_F32 ? 4 : 2;
+}
+
+/* Stores n elements from element j of p on, of a type that is a constant at the call. */
+INLINE void K(put_type)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {
+  p += j * K(size_of)(type);
   if (n < LANES)
     V(store_n)(p, v, n, type, EO);
   else if (stream)
@@ -24,12 +28,12 @@ INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
     V(store)(p, v, type, EO);
 }
 
-/* Bytes of an element of a type that the arithmetic takes. */
-INLINE int64_t K(size_of)(rms_dtype type) {
-  return type == T ? T_SIZE : type == RMS_F32 ? 4 : 2;
+/* As f32 if wide, as T otherwise. */
+INLINE void K(put)(char *p, int64_t j, int n, VEC v, bool wide, bool stream) {
+  K(put_type)(p, j, n, v, T != RMS_F32 && wide ? RMS_F32 : T, stream);
 }
 
-/* The same for elements of any type: a y or dy that has not T's. Only f64 keeps to itself. */
+/* Elements of any type: a y or dy that has not T's. Only f64 keeps to itself. */
 INLINE VEC K(load_in_place)(const char *p, int64_t j, int n, rms_dtype type) {
   if (type == T || T == RMS_F64) return K(load)(p, j, n, false);
   if (type == RMS_F32) return K(load)(p, j, n, true);
@@ -46,17 +50,6 @@ NOINLINE VEC K(load_other)(const char *p, int64_t j, int n, rms_dtype type) {
 INLINE VEC K(load_as)(const char *p, int64_t j, int n, rms_dtype type) {
   if (type == T || T == RMS_F64) return K(load)(p, j, n, false);
   return type == RMS_F32 ? K(load)(p, j, n, true) : K(load_other)(p, j, n, type);
-}
-
-/* With `type` and `stream` as constants, no call. */
-INLINE void K(put_type)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {
-  p += j * K(size_of)(type);
-  if (n < LANES)
-    V(store_n)(p, v, n, type, EO);
-  else if (stream)
-    V(stream)(p, v, type, EO);
-  else
-    V(store)(p, v, type, EO);
 }
 
 NOINLINE void K(put_other)(char *p, int64_t j, int n, VEC v, rms_dtype type, bool stream) {

@@ -26,6 +26,7 @@ typedef struct {
  * which makes it quicker and the code larger. */
 typedef struct {
   bool residual, gated, scaled, in_place;
+  bool any_type; /* x may be a dy, of any type; otherwise it is in T or f32 */
 } K(reading);
 
 /* Everything that the source has. */
@@ -49,7 +50,7 @@ NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
 }
 
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) {
-  VEC v = K(load_as)(s->x, j, n, s->x_type);
+  VEC v = as.any_type ? K(load_as)(s->x, j, n, s->x_type) : K(load)(s->x, j, n, s->x_type != T);
   if (as.residual) {
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
     if (!s->residual_is_f32) v = V(round)(v, T);
@@ -382,17 +383,18 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, K(rea
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   K(extent) e = K(no_extent)();
   if (s->residual || s->gate)
-    e = K(extent_of)(e, s, n, (K(reading)){.residual = s->residual != NULL, .gated = s->gate != NULL}, false);
+    e = K(extent_of)(e, s, n, (K(reading)){.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true},
+                     false);
   else
-    e = K(extent_of)(e, s, n, (K(reading)){false}, false);
+    e = K(extent_of)(e, s, n, (K(reading)){.any_type = true}, false);
   return K(sum_lanes)(e.most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL};
+  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
   if (!indices && (s->residual || s->gate)) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, as, true));
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, (K(reading)){false}, true));
+  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, (K(reading)){.any_type = true}, true));
   K(packed) room;
   K(extent) e = K(no_extent)();
   K(source) packed = K(packed_source)(s, &room);

@@ -88,7 +88,8 @@ try half.npy --residual x.npy && rm y.npy
 tool make bad.npy f32 2,5 1
 try x.npy --residual bad.npy
 try x.npy --backward bad.npy
-try half.npy --backward x.npy
+tool make double.npy f64 2,4 1
+try double.npy --backward x.npy
 try x.npy --k 5
 try x.npy --groups 2 --k 3
 try x.npy --groups 3
