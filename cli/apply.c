@@ -19,7 +19,8 @@ typedef struct apply_options {
   const char *weight, *bias, *residual, *residual_out, *rstd, *mean;
   const char *dy, *dweight, *dbias, *dresidual;
   const char *gate, *gate_place, *activation, *dgate;
-  double eps, p, weight_offset;
+  const char *quantised, *quantised_type, *scale, *scale_block;
+  double eps, p, weight_offset, scale_least;
   int64_t k, groups, threads;
   int eps_outside;
 } apply_options;
@@ -28,7 +29,9 @@ typedef struct apply_job {
   const apply_options *options;
   npy_array x, weight, bias, residual, dy, dresidual, gate;         /* inputs; data = NULL: not given   */
   npy_array y, residual_out, rstd, mean, dx, dweight, dbias, dgate; /* outputs; data = NULL: not wanted */
+  npy_array q, scale;                                               /* a scale that is given is an input  */
   rms_spec spec;
+  rms_dtype q_dtype;
   rms_dtype dtype, weight_dtype, residual_dtype; /* of the data, of weight and bias, of the residual stream */
   int64_t outer, inner;
   void *workspace;
@@ -45,6 +48,7 @@ static const char EXAMPLES[] =
     "  rmsnorm apply x.npy -o y.npy --p 0.0625                                            pRMSNorm\n"
     "  rmsnorm apply x.npy -o y.npy --residual r.npy --residual-out s.npy\n"
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --gate z.npy --gate-place before       Mamba2\n"
+    "  rmsnorm apply x.npy --quantised q.npy --quantised-type e4m3 --scale s.npy --weight w.npy\n"
     "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
 
 static const char NOTES[] =
@@ -57,6 +61,7 @@ static const char NOTES[] =
     "data.\n"
     "With --backward, IN.npy is what was normalised: the forward's input or its residual sum.\n"
     "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
+    "--quantised writes int8, 8-bit floats as uint8, and q8_0 as uint8 blocks of 34; scales are float32.\n"
     "'-' is standard input or output. An output may be one of the inputs. Outputs are written whole or not at all.\n";
 
 /* ---- Options ---- */
@@ -112,11 +117,39 @@ static int read_gate(const apply_options *o, rms_spec *spec) {
   return CLI_OK;
 }
 
+/* The type and what is known of the scales without the width. */
+static int read_quantised(const apply_options *o, rms_spec *spec, rms_dtype *type) {
+  static const char *const words[] = {"i8", "e4m3", "e5m2", "q8_0"};
+  const char *name = o->quantised_type ? "--quantised-type"
+                     : o->scale        ? "--scale"
+                     : o->scale_block  ? "--scale-block"
+                     : o->scale_least  ? "--scale-least"
+                                       : NULL;
+  if (!o->quantised) return name ? cli_error(name, "needs --quantised Q.npy") : CLI_OK;
+  if (o->dy) return cli_error("--quantised", "is an output of the forward");
+  *type = RMS_I8;
+  for (int i = 1; o->quantised_type && i < 4; i++)
+    if (strcmp(o->quantised_type, words[i]) == 0) *type = (rms_dtype)(RMS_I8 + i);
+  if (*type == RMS_I8 && o->quantised_type && strcmp(o->quantised_type, "i8") != 0)
+    return cli_error("--quantised-type", "'%s' is none of i8, e4m3, e5m2 and q8_0", o->quantised_type);
+  if (*type == RMS_Q8_0 && o->scale) return cli_error("--scale", "q8_0 has its scales among its elements");
+  if (*type == RMS_Q8_0 && o->scale_block) return cli_error("--scale-block", "q8_0 has blocks of 32");
+  if (*type != RMS_Q8_0 && !o->scale) return cli_error("--quantised", "needs --scale S.npy");
+  if (!(o->scale_least >= 0) || o->scale_least > (double)FLT_MAX)
+    return cli_error("--scale-least", "%g is not a number of f32 of at least 0", o->scale_least);
+  spec->scale_least = o->scale_least;
+  return CLI_OK;
+}
+
+static int scale_is_given(const apply_options *o) {
+  return o->scale && o->scale_block && strcmp(o->scale_block, "tensor") == 0;
+}
+
 static int check_combination(const apply_options *o, const rms_spec *spec) {
   if (o->mean && spec->kind != RMS_KIND_LAYER) return cli_error("--mean", "belongs to --kind layer");
   if (o->residual_out && !o->residual) return cli_error("--residual-out", "needs --residual");
   if (!o->dy) {
-    if (!o->output) return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
+    if (!o->output && !o->quantised) return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
     const char *name = o->dweight     ? "--dweight"
                        : o->dbias     ? "--dbias"
                        : o->dresidual ? "--dresidual"
@@ -144,8 +177,10 @@ static int read_array(const char *path, npy_array *array) {
 
 static int read_inputs(apply_job *job) {
   const apply_options *o = job->options;
-  const char *paths[] = {o->input, o->weight, o->bias, o->residual, o->dy, o->dresidual, o->gate};
-  npy_array *arrays[] = {&job->x, &job->weight, &job->bias, &job->residual, &job->dy, &job->dresidual, &job->gate};
+  const char *paths[] = {o->input, o->weight,    o->bias, o->residual,
+                         o->dy,    o->dresidual, o->gate, scale_is_given(o) ? o->scale : NULL};
+  npy_array *arrays[] = {&job->x,  &job->weight,    &job->bias, &job->residual,
+                         &job->dy, &job->dresidual, &job->gate, &job->scale};
   const size_t count = sizeof paths / sizeof paths[0];
   int standard = 0;
   for (size_t i = 0; i < count; i++)
@@ -213,6 +248,31 @@ static int check_width(apply_job *job) {
   return CLI_OK;
 }
 
+/* The blocks of scales. */
+static int check_quantised(apply_job *job) {
+  const apply_options *o = job->options;
+  rms_spec *spec = &job->spec;
+  const int64_t width = spec->cols / spec->groups;
+  if (!o->quantised) return CLI_OK;
+  if (job->x.dtype == RMS_F64) return cli_error("--quantised", "is not offered for float64");
+  if (job->q_dtype == RMS_Q8_0)
+    return width % 32 == 0 ? CLI_OK : cli_error(o->input, "q8_0 needs a width of whole blocks of 32");
+  if (scale_is_given(o)) {
+    if (job->scale.dtype == RMS_F32 && job->scale.count == 1) return CLI_OK;
+    return cli_error(o->scale, "a scale of the tensor is one float32 number");
+  }
+  spec->scale_block = width;
+  if (!o->scale_block || strcmp(o->scale_block, "row") == 0) return CLI_OK;
+  char *end;
+  const long long block = strtoll(o->scale_block, &end, 10);
+  if (end == o->scale_block || *end || block < 1)
+    return cli_error("--scale-block", "'%s' is none of row, tensor and a number of elements", o->scale_block);
+  if (width % block)
+    return cli_error("--scale-block", "%lld does not divide the width of %lld", block, (long long)width);
+  spec->scale_block = block;
+  return CLI_OK;
+}
+
 /* Wider residuals go with 16-bit data only. */
 static rms_dtype residual_choice(rms_dtype dtype) {
   return dtype == RMS_F64 ? RMS_F64 : RMS_F32;
@@ -221,7 +281,7 @@ static rms_dtype residual_choice(rms_dtype dtype) {
 static int check_inputs(apply_job *job) {
   const apply_options *o = job->options;
   rms_spec *spec = &job->spec;
-  if (check_width(job) != CLI_OK) return CLI_BAD;
+  if (check_width(job) != CLI_OK || check_quantised(job) != CLI_OK) return CLI_BAD;
   rms_dtype type = o->dy ? job->dy.dtype : job->x.dtype, wide = residual_choice(type);
   if (type != RMS_F64 && spec->eps > (double)FLT_MAX)
     return cli_error("--eps", "%g is beyond f32, in which %s data are computed", spec->eps, verify_dtype_name(type));
@@ -282,6 +342,22 @@ static rms_backward_args backward_args(const apply_job *job) {
 
 /* ---- Outputs ---- */
 
+static int create_quantised(apply_job *job) {
+  const npy_array *x = &job->x;
+  int64_t shape[NPY_DIMS_MAX + 1];
+  const int last = x->dims - 1;
+  memcpy(shape, x->shape, sizeof x->shape);
+  if (job->q_dtype == RMS_Q8_0) {
+    shape[last] /= 32;
+    shape[last + 1] = 34;
+    return last + 2 > NPY_DIMS_MAX || npy_create(&job->q, RMS_F8E4M3, last + 2, shape);
+  }
+  if (npy_create(&job->q, job->q_dtype, x->dims, x->shape)) return 1;
+  if (job->spec.scale_block == 0) return 0;
+  shape[last] = job->spec.cols / job->spec.scale_block;
+  return npy_create(&job->scale, RMS_F32, shape[last] > 1 ? x->dims : last, shape);
+}
+
 static int create_outputs(apply_job *job) {
   const apply_options *o = job->options;
   const npy_array *x = &job->x;
@@ -293,6 +369,7 @@ static int create_outputs(apply_job *job) {
   if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
   if (o->output) failed |= npy_create(o->dy ? &job->dx : &job->y, type, x->dims, x->shape);
+  if (o->quantised) failed |= create_quantised(job);
   if (o->dgate) failed |= npy_create(&job->dgate, type, x->dims, x->shape);
   if (o->residual_out) failed |= npy_create(&job->residual_out, job->residual_dtype, x->dims, x->shape);
   if (o->rstd) failed |= npy_create(&job->rstd, stat_type, stat_dims, stat_shape);
@@ -316,7 +393,9 @@ static int write_outputs(const apply_job *job) {
                             {o->mean, &job->mean},
                             {o->dweight, &job->dweight},
                             {o->dbias, &job->dbias},
-                            {o->dgate, &job->dgate}};
+                            {o->dgate, &job->dgate},
+                            {o->quantised, &job->q},
+                            {scale_is_given(o) ? NULL : o->scale, &job->scale}};
   npy_output wanted[NPY_OUTPUTS_MAX];
   int count = 0;
   char reason[256];
@@ -340,7 +419,9 @@ static rms_status run_forward(const apply_job *job, const rms_executor *executor
                                  .mean = job->mean.data,
                                  .weight_dtype = (int32_t)job->weight_dtype,
                                  .bias_dtype = (int32_t)job->weight_dtype,
-                                 .gate = input(&job->gate)};
+                                 .gate = input(&job->gate),
+                                 .q = {.data = job->q.data, .dtype = (int32_t)job->q_dtype},
+                                 .scale = job->scale.data};
   return rms_forward(&job->spec, &args, executor);
 }
 
@@ -379,7 +460,8 @@ static int run_job(apply_job *job) {
 static void free_job(apply_job *job) {
   npy_array *arrays[] = {&job->x,         &job->weight,  &job->bias,  &job->residual,     &job->dy,
                          &job->dresidual, &job->gate,    &job->y,     &job->dx,           &job->rstd,
-                         &job->mean,      &job->dweight, &job->dbias, &job->residual_out, &job->dgate};
+                         &job->mean,      &job->dweight, &job->dbias, &job->residual_out, &job->dgate,
+                         &job->q,         &job->scale};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
     npy_free(arrays[i]);
   free(job->workspace);
@@ -407,6 +489,12 @@ int cmd_apply(int argc, char **argv) {
       {"gate-place", 0, CLI_STRING, &o.gate_place, "after|before",
        "multiply the result (default), or IN before the norm"},
       {"activation", 0, CLI_STRING, &o.activation, "silu|sigmoid", "of the gate; default silu"},
+      {"quantised", 0, CLI_STRING, &o.quantised, "Q.npy", "write y in an 8-bit type"},
+      {"quantised-type", 0, CLI_STRING, &o.quantised_type, "i8|e4m3|e5m2|q8_0", "that type; default i8"},
+      {"scale", 0, CLI_STRING, &o.scale, "S.npy", "write its scales; with --scale-block tensor read the one scale"},
+      {"scale-block", 0, CLI_STRING, &o.scale_block, "row|tensor|N",
+       "a scale for each row or group (default), for all, for N elements"},
+      {"scale-least", 0, CLI_REAL, &o.scale_least, "S", "scales that are written are at least S"},
       {"rstd", 0, CLI_STRING, &o.rstd, "R.npy", "write 1/sqrt(mean square + eps) of each row"},
       {"mean", 0, CLI_STRING, &o.mean, "M.npy", "layer: write the mean of each row"},
       {"backward", 0, CLI_STRING, &o.dy, "DY.npy", "compute gradients: DY is that of the output"},
@@ -429,6 +517,7 @@ int cmd_apply(int argc, char **argv) {
   o.input = argv[0];
   apply_job job = {.options = &o};
   if (read_kind(&o, &job.spec) != CLI_OK || read_numbers(&o, &job.spec) != CLI_OK) return CLI_BAD;
+  if (read_quantised(&o, &job.spec, &job.q_dtype) != CLI_OK) return CLI_BAD;
   if (read_gate(&o, &job.spec) != CLI_OK || check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
   code = run_job(&job);
   free_job(&job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * NumPy's .npy files: a strict reader of format versions 1.0, 2.0 and 3.0, and a writer of 1.0 that leaves whole files
- * or none. bfloat16, which NumPy itself does not know, has the type '<V2': that is how the ml_dtypes
+ * or none. int8 and 8-bit floats, as bytes, are written only. bfloat16, which NumPy itself does not know, has the type '<V2': that is how the ml_dtypes
  * package stores it. */
 #ifndef RMSNORM_CLI_NPY_H
 #define RMSNORM_CLI_NPY_H
@@ -40,7 +40,7 @@ typedef struct npy_output {
   const npy_array *array;
 } npy_output;
 
-enum { NPY_OUTPUTS_MAX = 8 };
+enum { NPY_OUTPUTS_MAX = 9 };
 
 /* Writes all files or, on an error, none: each goes to a temporary file in its folder, and they are renamed when all
  * are complete. Devices and pipes are written directly. Returns the number of the output that failed with a reason, or

@@ -54,7 +54,13 @@ static const char *type_text(rms_dtype dtype) {
     return "<f2";
   case RMS_BF16:
     return "<V2";
+  case RMS_I8:
+    return "|i1";
+  case RMS_F8E4M3:
+  case RMS_F8E5M2: /* NumPy has no name for them: their bytes */
+    return "|u1";
   case RMS_AS_X:
+  case RMS_Q8_0:
     break;
   }
   return "";

@@ -21,8 +21,8 @@ int t_same(const t_result *expected, const t_result *actual) {
   int same = T_EQ_STATUS(expected->forward, actual->forward);
   same &= T_EQ_STATUS(expected->backward, actual->backward);
   for (int out = 0; out < T_OUT_COUNT; out++) {
-    static const char *const names[T_OUT_COUNT] = {"y",       "residual_out", "rstd", "mean", "dx", "dresidual_out",
-                                                   "dweight", "dbias",        "dgate"};
+    static const char *const names[T_OUT_COUNT] = {"y",       "residual_out", "rstd",  "mean", "dx",   "dresidual_out",
+                                                   "dweight", "dbias",        "dgate", "q",    "scale"};
     int equal = t_same_part(expected, actual, (t_out)out, 0);
     if (!equal) fprintf(stderr, "    output: %s\n", names[out]);
     same &= equal;
@@ -76,7 +76,7 @@ void t_call_repair(t_call *call) {
   if (!(call->parts & T_DX)) call->accumulate &= ~RMS_ACCUMULATE_DX;
   if (!(call->parts & T_DWEIGHT)) call->accumulate &= ~RMS_ACCUMULATE_DWEIGHT;
   if (!(call->parts & T_DBIAS)) call->accumulate &= ~RMS_ACCUMULATE_DBIAS;
-  if (!(call->parts & T_SAVE_STATS)) call->parts &= ~(unsigned)T_NO_Y;
+  if (!(call->parts & T_SAVE_STATS) && !call->spec.q_dtype) call->parts &= ~(unsigned)T_NO_Y;
   if (!spec->weight_per_inner) call->weight_gap = 0;
   if (!may_have_own_y(call) || spec->y_dtype == spec->dtype) spec->y_dtype = RMS_AS_X;
 }
@@ -160,6 +160,26 @@ t_call t_call_number(int64_t k, rms_kind kind, rms_dtype dtype, int64_t cols) {
   return call;
 }
 
+void t_call_quantise(t_call *call, int64_t k) {
+  static const rms_dtype types[] = {RMS_I8, RMS_F8E4M3, RMS_F8E5M2, RMS_Q8_0};
+  static const double least[] = {0, 0, 0x1p-10, 1e-30};
+  verify_spec *spec = &call->spec;
+  int64_t width = spec->groups > 1 ? spec->cols / spec->groups : spec->cols, block = width;
+  if (spec->dtype == RMS_F64) return;
+  spec->q_dtype = types[k % 4];
+  spec->scale_least = least[k / 4 % 4];
+  if (k / 3 % 3 == 1) block = 0;
+  if (k / 3 % 3 == 2)
+    for (block = k % 100 < width ? 1 + k % 100 : width; width % block;)
+      block++;
+  if (spec->q_dtype == RMS_Q8_0 && width % 32 == 0)
+    block = 0;
+  else if (spec->q_dtype == RMS_Q8_0)
+    spec->q_dtype = RMS_I8;
+  spec->scale_block = block;
+  if (k / 2 % 2) call->parts |= T_NO_Y;
+}
+
 /* ---- Naming ---- */
 
 static const char *dtype_name(rms_dtype dtype) {
@@ -171,19 +191,19 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
   const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
-  snprintf(text, sizeof text,
-           "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
-           "%s groups=%" PRId64
-           " offset=%g round=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64
-           " parts=0x%x "
-           "accumulate=%d data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
-           " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
-           isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
-           s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
-           (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype),
-           dtype_name(s->weight_dtype), dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding,
-           s->weight_per_inner, call->weight_gap, call->parts, call->accumulate, (int)call->data, call->seed,
-           layout->outer_gap, layout->inner_gap, layout->inner_major, layout->channels_first, (int)layout->flush,
-           layout->offset, layout->in_place, layout->split, layout->stream_bytes);
+  snprintf(
+      text, sizeof text,
+      "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
+      "%s groups=%" PRId64
+      " offset=%g round=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64 " parts=0x%x "
+      "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+      " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+      isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
+      s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
+      (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype), dtype_name(s->weight_dtype),
+      dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding, s->weight_per_inner,
+      call->weight_gap, call->parts, call->accumulate, (int)s->q_dtype, s->scale_block, s->scale_least, (int)call->data,
+      call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major, layout->channels_first, (int)layout->flush,
+      layout->offset, layout->in_place, layout->split, layout->stream_bytes);
   return text;
 }

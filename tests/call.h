@@ -26,7 +26,7 @@ enum {
   T_DBIAS = 1 << 10,
   T_EVERYTHING = (1 << 11) - 1, /* but for the gradient of a gate, if spec.gate_place says that there is one */
   T_DGATE = 1 << 11,
-  T_NO_Y = 1 << 12 /* the forward writes its statistics, and the residual sum where there is one, alone */
+  T_NO_Y = 1 << 12 /* the forward writes what else it has alone: q, statistics, the residual sum */
 };
 
 typedef enum t_data {
@@ -96,6 +96,8 @@ typedef enum t_out {
   T_OUT_DWEIGHT,
   T_OUT_DBIAS,
   T_OUT_DGATE,
+  T_OUT_Q,
+  T_OUT_SCALE, /* where it is computed */
   T_OUT_COUNT
 } t_out;
 
@@ -125,6 +127,10 @@ t_call t_call_draw(t_rng *rng, int64_t max_elements);
 t_layout t_layout_draw(t_rng *rng);
 /* The k-th of many ways to combine the options, for walks over kinds, types and sizes; rows: about 3. */
 t_call t_call_number(int64_t k, rms_kind kind, rms_dtype dtype, int64_t cols);
+
+/* Gives a call of f32, bf16 or f16 a quantised output: the k-th of many combinations of type, blocks and least scale.
+ * q8_0 needs columns in whole blocks, which other types take the place of. */
+void t_call_quantise(t_call *call, int64_t k);
 
 /* Makes the call legal after a field was changed: drops parts that contradict it. */
 void t_call_repair(t_call *call);

@@ -103,6 +103,7 @@ uint64_t t_element_bits(const void *p, rms_dtype dtype) {
     memcpy(&bits, p, sizeof bits);
     return (bits & 0x7fffffffu) > 0x7f800000u ? UINT64_MAX : bits;
   }
+  if (dtype >= RMS_I8) return *(const unsigned char *)p;
   uint16_t bits;
   memcpy(&bits, p, sizeof bits);
   return (bits & 0x7fffu) > (dtype == RMS_BF16 ? 0x7f80u : 0x7c00u) ? UINT64_MAX : bits;

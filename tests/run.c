@@ -28,6 +28,7 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
   unsigned parts = call->parts;
   verify_problem p = {.spec = call->spec, .outer = call->outer, .inner = call->inner, .backward = backward};
   p.spec.indices = NULL;
+  if (backward) p.spec.q_dtype = RMS_AS_X, p.spec.scale_block = 0;
   p.has_weight = (parts & T_WEIGHT) != 0;
   p.has_residual = (parts & T_RESIDUAL) != 0;
   p.has_indices = call->indexed;
@@ -42,8 +43,8 @@ static verify_problem problem_of(const t_call *call, const t_layout *layout, int
                 (parts & T_DWEIGHT ? VERIFY_OUT_DW : 0u) | (parts & T_DBIAS ? VERIFY_OUT_DB : 0u) |
                 (parts & T_DGATE ? VERIFY_OUT_DZ : 0u);
   } else {
-    p.outputs = (parts & T_NO_Y ? 0u : VERIFY_OUT_Y) | (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) |
-                (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
+    p.outputs = (parts & T_NO_Y ? 0u : VERIFY_OUT_Y) | (call->spec.q_dtype ? VERIFY_OUT_Q : 0u) |
+                (parts & T_RESIDUAL_OUT ? VERIFY_OUT_SUM : 0u) | (parts & T_SAVE_STATS ? VERIFY_OUT_STATS : 0u);
   }
   return p;
 }
@@ -63,7 +64,8 @@ static void copy_row(const verify_tensor *t, int64_t i, int64_t h, unsigned char
 
 /* Rows whose elements lie apart have one weight for all, and no more columns than fit on the library's stack. */
 static int is_turned(const scene *sc) {
-  return sc->layout->channels_first && !sc->call->spec.weight_per_inner && sc->call->spec.cols <= 1000;
+  return sc->layout->channels_first && !sc->call->spec.weight_per_inner && !sc->call->spec.q_dtype &&
+         sc->call->spec.cols <= 1000;
 }
 
 static int is_dense(const scene *sc) {
@@ -83,8 +85,9 @@ static void stride_rows(scene *sc) {
       verify_tensor_turn(t, layout->inner_gap);
       continue;
     }
-    int64_t pitch = t->cols + layout->inner_gap;
-    int64_t large = (layout->inner_major ? t->outer : t->inner) * pitch + layout->outer_gap;
+    int64_t gap = role == VERIFY_Q && sc->call->spec.q_dtype == RMS_Q8_0 ? 34 : 1; /* of whole blocks */
+    int64_t pitch = t->cols + layout->inner_gap * gap;
+    int64_t large = (layout->inner_major ? t->outer : t->inner) * pitch + layout->outer_gap * gap;
     verify_tensor_stride(t, layout->inner_major ? pitch : large, layout->inner_major ? large : pitch);
   }
 }
@@ -228,6 +231,13 @@ static void fill_indices(const scene *sc) {
     if (t_random_below(&rng, width - j) < spec->partial - taken) list[taken++] = j;
 }
 
+/* One that is given: some elements saturate. */
+static void fill_scale(const scene *sc) {
+  const verify_tensor *t = &sc->c.tensor[VERIFY_SCALE];
+  const float given = sc->call->spec.q_dtype == RMS_I8 ? 0.0171875f : 0.00434f;
+  if (t->present && !verify_case_is_output(&sc->c, VERIFY_SCALE)) memcpy(t->data, &given, sizeof given);
+}
+
 static void remember(scene *sc) {
   for (verify_role role = 0; role < VERIFY_ROLES; role++) {
     const verify_tensor *t = &sc->c.tensor[role];
@@ -308,6 +318,7 @@ static rms_status call_forward(scene *sc) {
   DROP_STRIDES(args.gate);
   DROP_STRIDES(args.y);
   DROP_STRIDES(args.residual_out);
+  DROP_STRIDES(args.q);
   before_call(sc);
   if (!sc->layout->split) return after_call(sc, rms_forward(&sc->spec, &args, sc->executor));
   rms_status status = rms_stats(&sc->spec, &args, stats, sc->executor);
@@ -343,6 +354,7 @@ static void run_forward(scene *sc, t_result *result) {
   for (size_t i = 0; i < T_COUNT(inputs); i++)
     fill(sc, inputs[i]);
   fill_indices(sc);
+  fill_scale(sc);
   const verify_spec spec = verify_case_spec(&sc->c);
   sc->spec = verify_library_spec(&spec);
   remember(sc);
@@ -352,6 +364,8 @@ static void run_forward(scene *sc, t_result *result) {
   gather(sc, VERIFY_SUM, result, T_OUT_SUM);
   gather(sc, VERIFY_RSTD, result, T_OUT_RSTD);
   gather(sc, VERIFY_MEAN, result, T_OUT_MEAN);
+  gather(sc, VERIFY_Q, result, T_OUT_Q);
+  if (sc->call->spec.scale_block) gather(sc, VERIFY_SCALE, result, T_OUT_SCALE);
 }
 
 static void run_backward(scene *sc, t_result *result) {

@@ -234,6 +234,13 @@ verify_spec verify_case_spec(const verify_case *c) {
   return spec;
 }
 
+/* A y that is not stored has a type too: that of what is quantised. */
+static rms_view y_view(const verify_case *c) {
+  rms_view v = view(c, VERIFY_Y);
+  v.dtype = (int32_t)verify_y_type(&c->problem.spec);
+  return v;
+}
+
 rms_forward_args verify_case_forward_args(const verify_case *c) {
   const verify_problem *p = &c->problem;
   return (rms_forward_args){.outer = p->outer,
@@ -242,7 +249,7 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .residual = const_view(c, VERIFY_RESIDUAL),
                             .weight = c->tensor[VERIFY_WEIGHT].data,
                             .bias = c->tensor[VERIFY_BIAS].data,
-                            .y = view(c, VERIFY_Y),
+                            .y = y_view(c),
                             .residual_out = view(c, VERIFY_SUM),
                             .rstd = c->tensor[VERIFY_RSTD].data,
                             .mean = c->tensor[VERIFY_MEAN].data,

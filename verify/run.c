@@ -162,7 +162,7 @@ static void judge_quantised(const quantised_row *q, verify_role role, int64_t j,
 
 /* The ends of what y can be, rounded. */
 static float end_of_y(const walk *w, int64_t j, double sign) {
-  return (float)round_end(w->spec.dtype, w->row.y[j], sign * w->row.y_error[j]);
+  return (float)round_end(verify_y_type(&w->spec), w->row.y[j], sign * w->row.y_error[j]);
 }
 
 static int between(double low, double got, double high) {

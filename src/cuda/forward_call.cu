@@ -100,6 +100,7 @@ static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o,
   p->round_gain = rounds_gain(lay);
   const bool options = inner > 1 || p->round_before || p->round_gain || p->eps_outside || p->weight_is_f32 ||
                        lay.k != lay.width || (job.bias && !lay.weight) || f32_residual || !aligned || job.gate.data;
+  o->options = options;
   *form = (lay.kind == RMS_KIND_LAYER ? FORM_LAYER : 0) | (job.residual.data ? FORM_RESIDUAL : 0) |
           (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0) | (aligned ? 0 : FORM_SHIFTED);
   if (job.gate.data) *form |= lay.gate_place == RMS_GATE_AFTER ? FORM_GATE_AFTER : FORM_GATE_BEFORE;

@@ -20,10 +20,17 @@ constexpr float largest_of_code = CODE == Codes::I8     ? 127.0f
 
 /* ---- scales ---- */
 
-/* What is written, and what the elements are divided by or multiplied with. */
+/* What is written, and what the elements are divided by or multiplied with. within: no element is NaN or beyond the
+ * largest code, and the factor is far from the ends of the range. */
 struct Scale {
   float written, factor;
+  bool within = false;
 };
+
+/* Below this a scale has lost digits, and so may not reach the largest magnitude. A block of zeros is no concern. */
+__device__ __forceinline__ bool is_within(float largest, float scale) {
+  return largest == 0 || (scale >= 0x1p-80f && scale < 0x1p80f);
+}
 
 __device__ __forceinline__ float written_nan() {
   return __uint_as_float(0x7fc00000u);
@@ -34,8 +41,9 @@ __device__ __forceinline__ float written_nan() {
 template <Codes CODE> __device__ __forceinline__ Scale block_scale(float largest, float least) {
   if (!(largest <= Range<float>::most())) return {written_nan(), written_nan()};
   const float scale = fmaxf(__fdiv_rn(largest, largest_of_code<CODE>), least);
-  if (CODE != Codes::I8) return {scale, scale == 0 ? 1.0f : scale};
-  return {scale, fminf(__frcp_rn(scale), Range<float>::most())};
+  const bool within = is_within(largest, scale);
+  if (CODE != Codes::I8) return {scale, scale == 0 || largest == 0 ? 1.0f : scale, within};
+  return {scale, fminf(__frcp_rn(scale), Range<float>::most()), within};
 }
 
 /* Of a block of RMS_Q8_0, which is stored as f16. Where nothing else decides on the scale, the factor is the largest
@@ -43,7 +51,8 @@ template <Codes CODE> __device__ __forceinline__ Scale block_scale(float largest
 __device__ __forceinline__ Scale q8_0_scale(float largest, float least) {
   if (!(largest <= Range<float>::most())) return {written_nan(), written_nan()};
   const float plain = __fdiv_rn(largest, 127.0f), scale = fminf(fmaxf(plain, least), 65504.0f);
-  return {scale, fminf(scale == plain ? __fdiv_rn(127.0f, largest) : __frcp_rn(scale), Range<float>::most())};
+  return {scale, fminf(scale == plain ? __fdiv_rn(127.0f, largest) : __frcp_rn(scale), Range<float>::most()),
+          is_within(largest, scale) && scale < 65504.0f};
 }
 
 __device__ __forceinline__ uint16_t q8_0_bits(float scale) {
@@ -132,6 +141,38 @@ template <Codes CODE, bool GIVEN> struct Quantiser {
     for (int j = 0; j < V; j += 4)
       codes[j / 4] =
           four_codes<CODE>(quotient_of(y[j]), quotient_of(y[j + 1]), quotient_of(y[j + 2]), quotient_of(y[j + 3]));
+  }
+};
+
+/* The same for a computed scale that is within: codes need no bounds, and one correction makes the quotients of 16-bit
+ * elements right, as the walk of tests/vec/quotient.c over all of them shows. */
+template <Codes CODE, class T> struct QuantiserWithin {
+  float factor, inverse;
+
+  __device__ __forceinline__ explicit QuantiserWithin(float by) : factor(by) {
+    inverse = CODE == Codes::I8 ? 1.0f : __frcp_rn(by);
+  }
+  __device__ __forceinline__ float quotient_of(float y) const {
+    if (CODE == Codes::I8) return y * factor;
+    const float t = y * inverse;
+    if constexpr (sizeof(T) == 2) return fused(fused(t, factor, -y), -inverse, t);
+    const float second = fused(fused(-t, factor, y), inverse, t);
+    return copysignf(fused(fused(-second, factor, y), inverse, second), t);
+  }
+  __device__ __forceinline__ uint32_t four_of(float a, float b, float c, float d) const {
+    if constexpr (CODE == Codes::I8) {
+      constexpr float shift = 0x1.8p23f; /* the low byte of the sum is the code, rounded to even */
+      const uint32_t low = __byte_perm(__float_as_uint(a + shift), __float_as_uint(b + shift), 0x0040),
+                     high = __byte_perm(__float_as_uint(c + shift), __float_as_uint(d + shift), 0x0040);
+      return __byte_perm(low, high, 0x5410);
+    } else {
+      return f8_codes<CODE>(a, b) | f8_codes<CODE>(c, d) << 16;
+    }
+  }
+  template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
+#pragma unroll
+    for (int j = 0; j < V; j += 4)
+      codes[j / 4] = four_of(quotient_of(y[j]), quotient_of(y[j + 1]), quotient_of(y[j + 2]), quotient_of(y[j + 3]));
   }
 };
 

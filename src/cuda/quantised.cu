@@ -20,10 +20,13 @@ cudaError_t launch_line(const QuantisedJob &job, const Device &device, cudaStrea
   const int per_warp = 32 * line.per_thread;
   const size_t staged = job.q_type == RMS_Q8_0 ? ((size_t)job.p.width / 32 * 34 + 15) / 16 * 16 : 0;
   const Grid grid = {job.p.rows, (job.p.vectors + per_warp - 1) / per_warp * 32, staged};
-  return launch(job.p.residual.data
-                    ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, line.threads>
-                    : quantised_forward_block_kernel<T, line.per_thread, false, QUANTISED, line.threads>,
-                job, grid, 1, device.clusters, device, stream);
+  const bool residual = job.p.residual.data, options = !QUANTISED || job.options;
+  return launch(
+      options    ? residual ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, true, line.threads>
+                            : quantised_forward_block_kernel<T, line.per_thread, false, QUANTISED, true, line.threads>
+         : residual ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, !QUANTISED, line.threads>
+                 : quantised_forward_block_kernel<T, line.per_thread, false, QUANTISED, !QUANTISED, line.threads>,
+      job, grid, 1, device.clusters, device, stream);
 }
 
 } // namespace

@@ -18,10 +18,11 @@ struct QuantisedJob {
   Rows q;
   rms_dtype q_type;
   float *scale;
-  int blocks;  /* of a row, each with its scale; 0: one for the tensor, which is given            */
-  int lanes;   /* threads next to each other that have a block; 0: all of the row have one        */
-  int shift;   /* lanes = 2^shift                                                                 */
-  float least; /* of a computed scale                                                             */
+  int blocks;   /* of a row, each with its scale; 0: one for the tensor, which is given            */
+  int lanes;    /* threads next to each other that have a block; 0: all of the row have one        */
+  int shift;    /* lanes = 2^shift                                                                 */
+  float least;  /* of a computed scale                                                             */
+  bool options; /* of the forward's forms: something else than a weight and a bias in the data type */
 };
 
 /* Vectors and threads of a block of one of these kernels; the first line is taken that is wide enough. */

@@ -21,8 +21,8 @@ static void compare_rows(const t_call *whole) {
     one.first_outer = i;
     one.outer = 1;
     t_result alone = t_run(&one, &t_dense, NULL);
-    for (int out = 0; out <= T_OUT_DRESIDUAL; out++)
-      t_same_part(&all, &alone, (t_out)out, i * alone.count[out]);
+    for (int out = 0; out < T_OUT_COUNT; out++)
+      if (out <= T_OUT_DRESIDUAL || out >= T_OUT_Q) t_same_part(&all, &alone, (t_out)out, i * alone.count[out]);
     t_result_free(&alone);
   }
   t_result_free(&all);
@@ -38,6 +38,9 @@ static void rows_alone(void) {
         for (int64_t k = 0; k < t_effort(4) && t_failures() < 20; k++) {
           t_call call = t_call_number(k, k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], cols[c]);
           call.outer = 19; /* more than any batch of rows that is handled together, and not a multiple */
+          compare_rows(&call);
+          call.parts &= ~(unsigned)T_BACKWARD;
+          t_call_quantise(&call, k + (int64_t)c);
           compare_rows(&call);
         }
   }
@@ -153,6 +156,12 @@ static void walk_shapes(void (*with)(const t_result *expected, const t_call *cal
       T_EQ_STATUS(RMS_OK, expected.backward);
       for (size_t t = 0; t < T_COUNT(threads); t++)
         with(&expected, &call, threads[t]);
+      t_result_free(&expected);
+      call.parts &= ~(unsigned)T_BACKWARD;
+      t_call_quantise(&call, (int64_t)(s + d));
+      expected = t_run(&call, &t_dense, NULL);
+      T_EQ_STATUS(RMS_OK, expected.forward);
+      with(&expected, &call, 7);
       t_result_free(&expected);
     }
 }

@@ -69,6 +69,50 @@ static void values(void) {
         }
 }
 
+/* Quantised outputs: types, blocks and scales around the edges of the vectors, of a part and of the room for y. */
+static void quantised(void) {
+  static const int64_t cols[] = {1, 2, 15, 16, 31, 32, 33, 64, 96, 100, 128, 1000, 1024, 4096, 4128, 8200, 16384, 33000};
+  t_rng rng = t_rng_make(3);
+  for (size_t c = 0; c < T_COUNT(cols); c++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 6) && t_failures() < 20; k++) {
+        t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
+        call.parts &= ~(unsigned)T_BACKWARD;
+        if (k % 4 == 3) call.outer = 40; /* several steps of short rows */
+        if (cols[c] >= 1000) call.outer = 2, call.inner = 1;
+        t_call_quantise(&call, k + (int64_t)d);
+        t_layout layout = t_layout_draw(&rng);
+        compare(&call, &layout);
+      }
+}
+
+/* y beside q is that of the plain call, and q is the same without y. */
+static void beside_y(void) {
+  static const int64_t cols[] = {1, 32, 100, 4096, 20000};
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+  for (size_t c = 0; c < T_COUNT(cols); c++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 24 : 4) && t_failures() < 20; k++) {
+        t_call call = t_call_number(k, kinds[k % 2], dtypes[d], cols[c]);
+        call.parts &= ~(unsigned)T_BACKWARD;
+        t_result plain = t_run(&call, &t_dense, NULL);
+        t_call_quantise(&call, k);
+        call.parts &= ~(unsigned)T_NO_Y;
+        t_result both = t_run(&call, &t_dense, NULL);
+        t_same_part(&plain, &both, T_OUT_Y, 0);
+        t_same_part(&plain, &both, T_OUT_SUM, 0);
+        t_same_part(&plain, &both, T_OUT_RSTD, 0);
+        t_same_part(&plain, &both, T_OUT_MEAN, 0);
+        if (call.spec.q_dtype) call.parts |= T_NO_Y;
+        t_result alone = t_run(&call, &t_dense, NULL);
+        t_same_part(&both, &alone, T_OUT_Q, 0);
+        t_same_part(&both, &alone, T_OUT_SCALE, 0);
+        t_result_free(&plain);
+        t_result_free(&both);
+        t_result_free(&alone);
+      }
+}
+
 static void at_random(void) {
   t_rng rng = t_rng_make(2);
   for (int i = 0; i < t_effort(3000) && t_failures() < 20; i++) {
@@ -120,7 +164,8 @@ static void groups(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"sizes", sizes},         {"offsets", offsets}, {"values", values},
-                                 {"at_random", at_random}, {"large", large},     {"groups", groups}};
+  static const t_case cases[] = {{"sizes", sizes},         {"offsets", offsets},  {"values", values},
+                                 {"at_random", at_random}, {"large", large},      {"groups", groups},
+                                 {"quantised", quantised}, {"beside_y", beside_y}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -75,14 +75,23 @@ static void test_graph() {
   b.dweight = dw;
   b.workspace_bytes = rms_cuda_backward_workspace(&spec, &b);
   b.workspace = device.bytes(b.workspace_bytes);
+  char *q = device.bytes((size_t)(rows * cols)), *scale = device.bytes((size_t)rows * 4);
+  rms_spec quantised_spec = spec;
+  quantised_spec.scale_block = cols;
+  rms_forward_args quantised = f;
+  quantised.y = {};
+  quantised.q = output(q, RMS_F8E4M3);
+  quantised.scale = scale;
   auto queue = [&]() {
-    expect(rms_cuda_forward(&spec, &f, stream) == RMS_OK && rms_cuda_backward(&spec, &b, stream) == RMS_OK,
+    expect(rms_cuda_forward(&spec, &f, stream) == RMS_OK && rms_cuda_backward(&spec, &b, stream) == RMS_OK &&
+               rms_cuda_forward(&quantised_spec, &quantised, stream) == RMS_OK,
            "graph: statuses");
   };
   queue();
   must(cudaStreamSynchronize(stream), "direct");
   std::vector<char> direct_y = fetch(y, x.size()), direct_dx = fetch(dx, x.size()),
-                    direct_dw = fetch(dw, (size_t)cols * 4);
+                    direct_dw = fetch(dw, (size_t)cols * 4), direct_q = fetch(q, (size_t)(rows * cols)),
+                    direct_scale = fetch(scale, (size_t)rows * 4);
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
@@ -93,12 +102,16 @@ static void test_graph() {
     must(cudaMemset(y, 0xff, x.size()), "memset");
     must(cudaMemset(dx, 0xff, x.size()), "memset");
     must(cudaMemset(dw, 0xff, (size_t)cols * 4), "memset");
+    must(cudaMemset(q, 0xff, (size_t)(rows * cols)), "memset");
+    must(cudaMemset(scale, 0xff, (size_t)rows * 4), "memset");
     must(cudaDeviceSynchronize(), "memsets");
     must(cudaGraphLaunch(exec, stream), "replay");
     must(cudaStreamSynchronize(stream), "replay");
     expect(fetch(y, x.size()) == direct_y && fetch(dx, x.size()) == direct_dx &&
                fetch(dw, (size_t)cols * 4) == direct_dw,
            "graph: bits of the replay");
+    expect(fetch(q, (size_t)(rows * cols)) == direct_q && fetch(scale, (size_t)rows * 4) == direct_scale,
+           "graph: bits of a quantised output");
   }
   must(cudaGraphExecDestroy(exec), "destroy");
   must(cudaGraphDestroy(graph), "destroy");
@@ -115,6 +128,10 @@ static void test_empty() {
   expect(rms_cuda_forward(&spec, &f, nullptr) == RMS_OK, "forward of no rows");
   std::vector<char> ones(400, 1);
   char *dw = device.copy(ones, 0);
+  f.q = output(dw, RMS_I8);
+  expect(rms_cuda_forward(&spec, &f, nullptr) == RMS_OK, "quantised forward of no rows");
+  must(cudaDeviceSynchronize(), "no rows");
+  expect(fetch(dw, 400) == ones, "nothing is written of no rows");
   rms_backward_args b = {};
   b.x.dtype = RMS_F32;
   b.dweight = dw;

@@ -111,6 +111,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   t_call call = read_call(&r);
   t_layout layout = read_layout(&r);
   unsigned how = byte(&r);
+  if (how & 0x40) { /* quantised, by the rest of the byte */
+    call.parts &= ~(unsigned)T_BACKWARD;
+    t_call_quantise(&call, how & 0x3f);
+    how = 0;
+  }
   call.raw = r.at;
   call.raw_bytes = (size_t)(r.end - r.at);
   t_isas isas = t_usable_isas();

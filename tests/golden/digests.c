@@ -20,9 +20,10 @@ typedef struct row {
   t_data data;
   int longer; /* rows of more than a portion of 16,384 elements */
   rms_gate_place gate;
-  int own_y; /* y and dy have another type than x (not f64)                        */
-  int adaln; /* weights at a stride, for each inner index; weight + offset rounded */
-  int heads; /* this many inner indices, each with its weight                      */
+  int own_y;     /* y and dy have another type than x (not f64)                        */
+  int adaln;     /* weights at a stride, for each inner index; weight + offset rounded */
+  int heads;     /* this many inner indices, each with its weight                      */
+  int quantised; /* types, blocks and scales in turn */
 } row;
 
 static const row rows[] = {
@@ -52,6 +53,10 @@ static const row rows[] = {
     {"rms-adaln", RMS_KIND_RMS, T_EVERYTHING, T_WIDE, .adaln = 1},
     {"layer-heads", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, .heads = 37},
     {"layer-no-y", RMS_KIND_LAYER, T_RESIDUAL | T_RESIDUAL_OUT | T_SAVE_STATS | T_NO_Y, T_WIDE},
+    {"rms-quantised", RMS_KIND_RMS, T_WEIGHT | T_RESIDUAL | T_RESIDUAL_OUT, T_NORMAL, .quantised = 1},
+    {"rms-quantised-special", RMS_KIND_RMS, T_WEIGHT | T_BIAS, T_SPECIAL, .quantised = 1},
+    {"layer-quantised-wide", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS, T_WIDE, .quantised = 1},
+    {"layer-quantised-long", RMS_KIND_LAYER, T_WEIGHT, T_NORMAL, 1, .quantised = 1},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
@@ -97,6 +102,12 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
       call.inner = r->heads;
     }
     t_call_repair(&call);
+    if (r->quantised) {
+      call.spec.cols = (call.spec.cols + 31) / 32 * 32; /* so that q8_0 has its turn */
+      call.spec.groups = 0;
+      t_call_repair(&call);
+      t_call_quantise(&call, (int64_t)c + 3 * (int64_t)dtype + variant);
+    }
     t_result result = t_run(&call, &t_dense, NULL);
     T_EQ_STATUS(RMS_OK, result.forward);
     T_EQ_STATUS(RMS_OK, result.backward);

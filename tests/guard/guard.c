@@ -32,6 +32,9 @@ static void walk(int64_t first, int64_t last, int64_t step, int64_t variants) {
         for (int64_t k = 0; k < t_effort(variants) && t_failures() < 20; k++) {
           t_call call = t_call_number(cols + 7 * k, k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, dtypes[d], cols);
           both_ends(&call, (cols + k) % 3, k & 2 ? 0 : INT64_MAX, (cols + k) % 5 == 0);
+          call.parts &= ~(unsigned)T_BACKWARD;
+          t_call_quantise(&call, cols + k);
+          both_ends(&call, (cols + k) % 3, k & 2 ? 0 : INT64_MAX, 0);
         }
   }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "call.h"
 #include "reference.h"
+#include "../../verify/quantise.h"
 
 enum { F32_LANES = 16, F64_LANES = 8 };
 
@@ -514,6 +515,134 @@ static void check_f64_arithmetic(void) {
   }
 }
 
+/* ---- 8-bit types ---- */
+
+static void store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+  if (type == RMS_I8 && eo)
+    within ? vf_store8(p, a, b, RMS_I8, 1, 1) : vf_store8(p, a, b, RMS_I8, 1, 0);
+  else if (type == RMS_I8)
+    within ? vf_store8(p, a, b, RMS_I8, 0, 1) : vf_store8(p, a, b, RMS_I8, 0, 0);
+  else if (type == RMS_F8E4M3 && eo)
+    within ? vf_store8(p, a, b, RMS_F8E4M3, 1, 1) : vf_store8(p, a, b, RMS_F8E4M3, 1, 0);
+  else if (type == RMS_F8E4M3)
+    within ? vf_store8(p, a, b, RMS_F8E4M3, 0, 1) : vf_store8(p, a, b, RMS_F8E4M3, 0, 0);
+  else if (eo)
+    within ? vf_store8(p, a, b, RMS_F8E5M2, 1, 1) : vf_store8(p, a, b, RMS_F8E5M2, 1, 0);
+  else
+    within ? vf_store8(p, a, b, RMS_F8E5M2, 0, 1) : vf_store8(p, a, b, RMS_F8E5M2, 0, 0);
+}
+
+/* What plain quantising with a scale of one makes of it. */
+static unsigned char code8(rms_dtype type, float f) {
+  const verify_spec spec = {.q_dtype = type};
+  return verify_quantised_byte(type, verify_quantise(&spec, (verify_scale){1, 1, 0}, f));
+}
+
+static void check_codes(guarded *g, rms_dtype type, const float *from) {
+  const double most = verify_quantised_largest(type);
+  unsigned char want[2 * F32_LANES];
+  int within = 1;
+  for (int i = 0; i < 2 * F32_LANES; i++) {
+    want[i] = code8(type, from[i]);
+    if (!(fabs((double)from[i]) <= most)) within = 0;
+  }
+  for (int eo = 0; eo < 2; eo++)
+    for (int w = 0; w <= within; w++) {
+      unsigned char *p = t_guard_place(&g->out, sizeof want, T_FLUSH_END, 0);
+      store8(p, load(from, RMS_F32, eo), load(from + F32_LANES, RMS_F32, eo), type, eo, w);
+      T_EQ_BYTES(want, p, sizeof want);
+    }
+}
+
+/* The k-th number to try: every code's, the middle to the next one and the numbers beside that; all bf16 and f16
+ * numbers; any bits. */
+static float number8(rms_dtype type, uint32_t k) {
+  const uint32_t middles = 256 * 4, halves = 65536;
+  if (k < middles) {
+    const double low = verify_quantised_number(type, (unsigned char)(k / 4)),
+                 high = verify_quantised_number(type, (unsigned char)(k / 4 + 1));
+    const float middle = (float)((low + high) / 2);
+    return k % 4 == 0 ? (float)low : k % 4 == 1 ? middle : nextafterf(middle, k % 4 == 2 ? INFINITY : -INFINITY);
+  }
+  k -= middles;
+  if (k < halves) return (float)ref_widen((uint16_t)k, RMS_BF16);
+  k -= halves;
+  if (k < halves) return (float)ref_widen((uint16_t)k, RMS_F16);
+  t_rng rng = t_rng_make(k);
+  const uint32_t bits = (uint32_t)t_random(&rng);
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+static void check_stores8(guarded *g, rms_dtype type) {
+  for (uint32_t base = 0; base < 256 * 4 + 4 * 65536; base += 2 * F32_LANES) {
+    float from[2 * F32_LANES];
+    for (uint32_t i = 0; i < 2 * F32_LANES; i++)
+      from[i] = number8(type, base + i);
+    t_context("type=%d numbers from %u on", (int)type, base);
+    check_codes(g, type, from);
+  }
+}
+
+static unsigned magnitude16(const char *p, int64_t n) {
+  unsigned most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t half;
+    memcpy(&half, p + 2 * i, 2);
+    if ((half & 0x7fffu) > most) most = half & 0x7fffu;
+  }
+  return most;
+}
+
+/* Magnitudes by their bits: any bits, NaNs among them. */
+static void check_magnitudes(guarded *g) {
+  t_rng rng = t_rng_make(140);
+  for (int k = 0; k < 400; k++) {
+    const int n = k % 100;
+    uint32_t a[F32_LANES], b[F32_LANES], have[F32_LANES], most = 0;
+    float fa[F32_LANES], fb[F32_LANES];
+    char *p = t_guard_place(&g->in, 2 * (size_t)n, (t_flush)(k & 1), 0);
+    for (int i = 0; i < 2 * n; i++)
+      p[i] = (char)t_random(&rng);
+    t_context("magnitudes %d", k);
+    T_EQ_INT(magnitude16(p, n), vec_most16(p, n));
+    for (int i = 0; i < F32_LANES; i++) {
+      a[i] = (uint32_t)t_random(&rng) & 0x7fffffffu;
+      b[i] = (uint32_t)t_random(&rng) >> (k % 9);
+      const uint32_t magnitude = b[i] & 0x7fffffffu, larger = magnitude > a[i] ? magnitude : a[i];
+      if (larger > most) most = larger;
+    }
+    memcpy(fa, a, sizeof fa);
+    memcpy(fb, b, sizeof fb);
+    vf larger = vf_max_bits(vf_load(fa, RMS_F32, 0), vf_load(fb, RMS_F32, 0));
+    vf_store(have, larger, RMS_F32, 0);
+    for (int i = 0; i < F32_LANES; i++)
+      T_EQ_INT((b[i] & 0x7fffffffu) > a[i] ? b[i] & 0x7fffffffu : a[i], have[i]);
+    float top = vf_most(larger);
+    uint32_t bits;
+    memcpy(&bits, &top, sizeof bits);
+    T_EQ_INT(most, bits);
+  }
+}
+
+static void check_copies(guarded *g) {
+  for (int bytes = 0; bytes < 300; bytes += 1 + bytes / 9)
+    for (int flush = 0; flush < 2; flush++)
+      for (size_t offset = 0; offset < 64; offset += 13) {
+        unsigned char *from = t_guard_place(&g->in, (size_t)bytes, (t_flush)flush, 0);
+        for (int i = 0; i < bytes; i++)
+          from[i] = (unsigned char)(i * 7 + bytes);
+        unsigned char *to =
+            t_guard_place(&g->out, (size_t)bytes, flush ? T_FLUSH_START : T_FLUSH_END, flush ? offset : 0);
+        vec_copy_stream((char *)to, (const char *)from, bytes);
+        vec_stream_fence();
+        t_context("copy of %d bytes", bytes);
+        T_EQ_BYTES(from, to, (size_t)bytes);
+        T_CHECK(t_guard_intact(&g->out, to, (size_t)bytes));
+      }
+}
+
 static void check_every_operation(void) {
   guarded g = {t_guard_make(4096), t_guard_make(4096)};
   static const rms_dtype types[] = {RMS_F32, RMS_BF16, RMS_F16};
@@ -533,6 +662,11 @@ static void check_every_operation(void) {
   check_joins();
   check_f64_memory(&g);
   check_f64_arithmetic();
+  check_stores8(&g, RMS_I8);
+  check_stores8(&g, RMS_F8E4M3);
+  check_stores8(&g, RMS_F8E5M2);
+  check_magnitudes(&g);
+  check_copies(&g);
   vec_prefetch(&g);
   t_guard_free(&g.in);
   t_guard_free(&g.out);

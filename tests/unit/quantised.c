@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ * Quantised outputs: every status that their arguments can have, with all outputs untouched; what they may share. */
+#include "harness.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { ROWS = 4, COLS = 64 };
+
+typedef struct memory {
+  float x[ROWS * COLS], y[ROWS * COLS], sum[ROWS * COLS], residual[ROWS * COLS], weight[COLS], rstd[ROWS];
+  float scale[ROWS * COLS + 1];
+  unsigned char q[ROWS * COLS * 2];
+} memory;
+
+static memory m, before;
+static rms_spec spec;
+static rms_forward_args args;
+
+/* A legal call: int8 with a scale for each row, y beside it. */
+static void fresh(void) {
+  memset(&m, 0x5a, sizeof m);
+  for (int i = 0; i < ROWS * COLS; i++)
+    m.x[i] = m.residual[i] = (float)(i % 7) - 3;
+  for (int i = 0; i < COLS; i++)
+    m.weight[i] = 1;
+  spec = (rms_spec){.cols = COLS, .eps = 1e-6, .scale_block = COLS};
+  args = (rms_forward_args){.outer = ROWS, .x = {m.x, RMS_F32}, .y = {m.y, RMS_F32}, .weight = m.weight};
+  args.q = (rms_view){.data = m.q, .dtype = RMS_I8};
+  args.scale = m.scale;
+}
+
+static void expect(rms_status status) {
+  before = m;
+  T_EQ_STATUS(status, rms_forward(&spec, &args, NULL));
+  if (status != RMS_OK) T_EQ_BYTES(&before, &m, sizeof m);
+}
+
+static void types(void) {
+  static const rms_dtype good[] = {RMS_I8, RMS_F8E4M3, RMS_F8E5M2}, bad[] = {RMS_AS_X, RMS_F32, RMS_BF16, 9, -1};
+  for (size_t i = 0; i < T_COUNT(good); i++) {
+    fresh();
+    args.q.dtype = (int32_t)good[i];
+    expect(RMS_OK);
+  }
+  for (size_t i = 0; i < T_COUNT(bad); i++) {
+    fresh();
+    args.q.dtype = (int32_t)bad[i];
+    expect(RMS_E_DTYPE);
+  }
+  fresh(); /* an 8-bit type is one of q alone */
+  args.y.dtype = RMS_I8;
+  expect(RMS_E_DTYPE);
+  fresh();
+  args.x.dtype = RMS_F8E4M3;
+  expect(RMS_E_DTYPE);
+  fresh();
+  static double wide[ROWS * COLS];
+  args.x = (rms_const_view){wide, RMS_F64};
+  args.y.data = NULL;
+  args.weight = NULL;
+  expect(RMS_E_DTYPE);
+}
+
+static void scales(void) {
+  static const double bad[] = {-1, -0x1p-1074, (double)INFINITY, (double)NAN, 0x1p128};
+  fresh();
+  args.scale = NULL;
+  expect(RMS_E_ARGUMENT);
+  fresh();
+  args.q.data = NULL;
+  expect(RMS_E_ARGUMENT); /* a scale without q */
+  fresh();
+  args.scale = (char *)m.scale + 1;
+  expect(RMS_E_ALIGNMENT);
+  for (int64_t block = -1; block <= COLS + 1; block++) {
+    fresh();
+    spec.scale_block = block;
+    if (block == 0) m.scale[0] = 1;
+    expect(block >= 0 && (block == 0 || COLS % block == 0) ? RMS_OK : RMS_E_SCALE);
+  }
+  fresh();
+  spec.groups = 2; /* a block ends with its group */
+  expect(RMS_E_SCALE);
+  spec.scale_block = COLS / 2;
+  expect(RMS_OK);
+  for (size_t i = 0; i < T_COUNT(bad); i++) {
+    fresh();
+    spec.scale_least = bad[i];
+    expect(RMS_E_SCALE);
+  }
+  fresh();
+  spec.scale_least = 0x1.fffffep127;
+  expect(RMS_OK);
+  T_EQ_F64(0x1.fffffep127, (double)m.scale[ROWS - 1]);
+}
+
+static void q8_0(void) {
+  fresh();
+  args.q.dtype = RMS_Q8_0;
+  spec.scale_block = 0;
+  args.scale = NULL;
+  expect(RMS_OK);
+  args.scale = m.scale;
+  expect(RMS_E_ARGUMENT);
+  args.scale = NULL;
+  spec.scale_block = 32;
+  expect(RMS_E_SCALE);
+  spec.scale_block = 0;
+  spec.cols = 48;
+  expect(RMS_E_SCALE);
+  spec.cols = COLS;
+  spec.groups = 4; /* 16 columns each */
+  expect(RMS_E_SCALE);
+  spec.groups = 0;
+  args.q.outer_stride = COLS + 16;
+  expect(RMS_E_STRIDE);
+  args.q.outer_stride = COLS + 32;
+  expect(RMS_OK);
+  args.q.outer_stride = COLS - 32;
+  expect(RMS_E_STRIDE); /* rows overlap */
+  args.q.outer_stride = 0;
+  args.q.inner_stride = COLS + 1;
+  expect(RMS_E_STRIDE);
+}
+
+static void views(void) {
+  fresh();
+  args.q.outer_stride = COLS - 1;
+  expect(RMS_E_STRIDE);
+  fresh();
+  args.q.inner_stride = -1;
+  expect(RMS_E_STRIDE);
+  fresh();
+  args.q.col_stride = 2;
+  expect(RMS_E_UNSUPPORTED);
+  fresh();
+  args.q.reserved = 1;
+  expect(RMS_E_VERSION);
+  fresh();
+  args.outer = INT64_C(1) << 55; /* 2^61 elements: more scales than bytes can be counted */
+  args.x.dtype = RMS_BF16;
+  args.weight = NULL;
+  args.y.data = NULL;
+  spec.scale_block = 1;
+  expect(RMS_E_SIZE);
+}
+
+static void aliases(void) {
+  void *const tensors[] = {m.x, m.y, m.residual, m.sum, m.weight, m.rstd};
+  for (size_t i = 0; i < T_COUNT(tensors); i++)
+    for (int shift = 0; shift < 2; shift++) {
+      fresh();
+      args.residual = (rms_const_view){m.residual, RMS_F32};
+      args.residual_out = (rms_view){m.sum, RMS_F32};
+      args.rstd = m.rstd;
+      args.q.data = (char *)tensors[i] + shift;
+      expect(RMS_E_ALIAS);
+      args.q.data = m.q;
+      args.scale = (char *)tensors[i] + 4 * shift;
+      expect(RMS_E_ALIAS);
+    }
+  fresh();
+  args.scale = m.q;
+  expect(RMS_E_ALIAS);
+  fresh(); /* a given scale is an input: it may lie in x, but not in q or y */
+  spec.scale_block = 0;
+  args.scale = m.x;
+  expect(RMS_OK);
+  args.scale = m.q;
+  expect(RMS_E_ALIAS);
+  args.scale = m.y;
+  expect(RMS_E_ALIAS);
+  fresh(); /* y may still be x */
+  args.y.data = m.x;
+  expect(RMS_OK);
+}
+
+/* Nothing is read or written, and nothing but q must be there. */
+static void without_rows_or_y(void) {
+  fresh();
+  args.outer = 0;
+  args.x.data = args.y.data = NULL;
+  args.scale = NULL;
+  before = m;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  T_EQ_BYTES(&before, &m, sizeof m);
+  fresh();
+  args.y.data = NULL;
+  expect(RMS_OK);
+  T_CHECK(memcmp(before.q, m.q, ROWS * COLS) != 0);
+  T_EQ_BYTES(before.y, m.y, sizeof m.y);
+  args.q.data = NULL;
+  args.scale = NULL;
+  T_EQ_STATUS(RMS_E_ARGUMENT, rms_forward(&spec, &args, NULL));
+}
+
+/* The split form has no q, and callers that do not know of it get none. */
+static void split_and_shorter(void) {
+  rms_stat stats[ROWS];
+  fresh();
+  T_EQ_STATUS(RMS_E_UNSUPPORTED, rms_stats(&spec, &args, stats, NULL));
+  memset(stats, 0, sizeof stats);
+  T_EQ_STATUS(RMS_E_UNSUPPORTED, rms_apply(&spec, &args, stats, NULL));
+  fresh();
+  const size_t old_spec = offsetof(rms_spec, scale_block), old_args = offsetof(rms_forward_args, q);
+  before = m;
+  T_EQ_STATUS(RMS_OK, rms_forward_sized(&spec, old_spec, &args, old_args, NULL));
+  T_EQ_BYTES(before.q, m.q, sizeof m.q);
+  T_EQ_BYTES(before.scale, m.scale, sizeof m.scale);
+  T_CHECK(memcmp(before.y, m.y, sizeof m.y) != 0);
+}
+
+/* What the header says of zeros, of NaN and of infinities. */
+static void special_rows(void) {
+  static const rms_dtype types[] = {RMS_I8, RMS_F8E4M3, RMS_F8E5M2};
+  static const unsigned char nan[] = {0, 0x7f, 0x7e}, largest[] = {127, 0x7e, 0x7b};
+  for (int t = 0; t < 3; t++) {
+    fresh();
+    args.q.dtype = (int32_t)types[t];
+    spec.eps = 0;
+    for (int j = 0; j < COLS; j++)
+      m.x[j] = 0;
+    m.x[COLS + 3] = NAN;
+    m.x[2 * COLS + 5] = -INFINITY;
+    expect(RMS_OK);
+    T_EQ_F64(0, (double)m.scale[0]);
+    T_CHECK(isnan(m.scale[1]) && isnan(m.scale[2]) && m.scale[3] > 0);
+    int seen = 0;
+    for (int j = 0; j < COLS; j++) {
+      T_EQ_INT(0, m.q[j]);
+      T_EQ_INT(nan[t], m.q[COLS + j]);
+      T_EQ_INT(nan[t], m.q[2 * COLS + j]);
+      seen |= m.q[3 * COLS + j] == largest[t] || (types[t] != RMS_I8 && m.q[3 * COLS + j] == (largest[t] | 0x80)) ||
+              (types[t] == RMS_I8 && (signed char)m.q[3 * COLS + j] == -127);
+    }
+    T_CHECK(seen); /* the largest magnitude of a row becomes the largest number */
+  }
+}
+
+int main(int argc, char **argv) {
+  static const t_case cases[] = {{"types", types},
+                                 {"scales", scales},
+                                 {"q8_0", q8_0},
+                                 {"views", views},
+                                 {"aliases", aliases},
+                                 {"without_rows_or_y", without_rows_or_y},
+                                 {"split_and_shorter", split_and_shorter},
+                                 {"special_rows", special_rows}};
+  return t_main(argc, argv, cases, T_COUNT(cases));
+}
