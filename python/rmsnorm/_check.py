@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import _core, _numpy, _numpy_backward
+from . import _core, _numpy, _numpy_backward, _numpy_quantised
 
 SHAPES = [(1, 1), (3, 7), (5, 64), (33, 100), (4, 1000), (2, 4097)]
 # Units of 2^-24 (2^-53 for float64) allowed to the arithmetic, and half a unit of the result's own type.
@@ -29,12 +29,14 @@ def _formula(x: np.ndarray, w: np.ndarray, eps: float, layer: bool) -> np.ndarra
 
 
 def _results(x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> list[np.ndarray]:
+    quantised = () if x.dtype == np.float64 else _numpy_quantised.rms_norm_quantised(x, w, 1e-5)[:2]
     return [
         _numpy.rms_norm(x, w, 1e-5),
         _numpy.layer_norm(x, w, None, 1e-5),
         *_numpy_backward.rms_norm_backward(dy, x, w, 1e-5, bias=True),
         *_numpy_backward.layer_norm_backward(dy, x, w, 1e-5),
         *_numpy_backward.rms_norm_backward(dy, x, w, 1e-5, gate=dy)[::3],
+        *quantised,
     ]
 
 

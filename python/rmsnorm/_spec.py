@@ -7,7 +7,8 @@ import dataclasses
 import torch
 
 from ._options import ACTIVATIONS, BEFORE_WEIGHT, GAIN_ROUNDINGS, GATE_PLACES, LAYER, TORCH_SUMS
-from .torch import _out_mode, _run
+from ._torch_options import out_mode_of
+from .torch import _run
 
 _STEPS = {torch.float32: 4}  # of the last place, by which sums in another order may change a result; 2 otherwise
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
@@ -84,7 +85,7 @@ def run_plain(module, spec: Spec, x, out_dtype=None):
     """The result of a module without a gate on this library; out_dtype: its type, where it is not x's."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     rows = x.movedim(1, -1) if spec.image_dims else x
-    mode = spec.mode | _out_mode(x, out_dtype)
+    mode = spec.mode | out_mode_of(x, out_dtype)
     y = _run(rows, weight, bias, eps_of(module, spec.eps_name, x), spec.weight_offset, 0, 1, mode)
     return y.movedim(-1, 1) if spec.image_dims else y
 

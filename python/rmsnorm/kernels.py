@@ -39,7 +39,7 @@ def _tried(cls: type) -> Spec | None:
 def _arithmetic(cls: type) -> tuple[str, float, int] | None:
     """In plain numbers, which Dynamo takes as constants."""
     spec = _tried(cls)
-    return None if spec is None else (spec.eps_name, spec.weight_offset, spec.mode)
+    return None if spec is None or spec.image_dims else (spec.eps_name, spec.weight_offset, spec.mode)
 
 
 class _RMSNorm(torch.nn.Module):

@@ -17,7 +17,8 @@ import torch
 
 from . import _torch_gates, sharded
 from ._options import LAYER, gate_mode, mode_of, partial_of
-from .torch import _channels_last, _run
+from ._torch_options import channels_last
+from .torch import _run
 
 __all__ = ["ChannelsFirstLayerNorm", "ChannelsFirstRMSNorm", "GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm",
            "ShardedLayerNorm", "ShardedRMSNorm"]  # fmt: skip
@@ -121,7 +122,7 @@ class ChannelsFirstRMSNorm(torch.nn.RMSNorm):
         super().__init__((channels,), eps, elementwise_affine, device=device, dtype=dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = _channels_last(x)
+        x = channels_last(x)
         return _normalize(x, self.normalized_shape, self.weight, None, self.eps, 0, 0).movedim(-1, 1)
 
 
@@ -135,7 +136,7 @@ class ChannelsFirstLayerNorm(torch.nn.LayerNorm):
         super().__init__((channels,), eps, elementwise_affine, bias, device=device, dtype=dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = _channels_last(x)
+        x = channels_last(x)
         return _normalize(x, self.normalized_shape, self.weight, self.bias, self.eps, 0, LAYER).movedim(-1, 1)
 
 

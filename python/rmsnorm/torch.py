@@ -14,7 +14,6 @@ need the package rmsnorm-cuda; the work is queued on torch's current stream.
 """
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 
 import torch
@@ -22,11 +21,12 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
-from . import _torch_quantised as _quantised
-from ._core import partial_count
-from ._options import LAYER, OUT, gate_mode, groups_of, mode_of, out_mode, partial_of
+from ._options import LAYER, OUT, gate_mode, groups_of, mode_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
-from ._torch_quantised import Quantised
+from ._torch_options import channels_last as _channels_last
+from ._torch_options import out_mode_of as _out_mode
+from ._torch_options import statistic_of as _statistic_of
+from ._torch_quantised import Quantised, layer_norm_quantised, rms_norm_quantised
 
 __all__ = ["CUDA_KERNELS", "KERNELS", "Quantised", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "modulate",
            "rms_norm", "rms_norm_quantised"]  # fmt: skip
@@ -38,7 +38,6 @@ _weighted_norm_builtin = torch.ops.rmsnorm._weighted_norm.default._op
 _add_norm_operator = torch.ops.rmsnorm._add_norm.default
 _is_grad_enabled = torch.is_grad_enabled
 _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
-_index_tensors: dict = {}
 _dtensor = None  # the module rmsnorm.dtensor, once it is imported
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
@@ -87,65 +86,6 @@ def _run_add(x, residual, weight, bias, *options):
                 return function.apply(x, residual, weight, bias, *options)[:2]
             return _autograd.add_norm(x, residual, weight, bias, options)
     return _add_norm_operator(x, residual, weight, bias, *options)
-
-
-def _constant_count(cols: int, share: float) -> int:
-    """A function of C, which Dynamo cannot trace, but calls with numbers that it knows."""
-    return partial_count(cols, share)
-
-
-# What torch.compiler.assume_constant_result sets; calling that would import all of Dynamo, which takes a second.
-_constant_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _count(cols: int, share: float) -> int:
-    """With Dynamo the graph is one of this width: operator.index makes it a number."""
-    return _constant_count(operator.index(cols), share)
-
-
-def _statistic_of(x, partial, indices, groups) -> tuple[int, torch.Tensor | None]:
-    """What the operators take for partial and indices."""
-    if indices is None:
-        return 0 if partial is None else partial_of(partial, x.shape[-1], groups, _count), None
-    if partial is not None:
-        raise ValueError("partial and indices exclude each other")
-    try:
-        elements = tuple(map(operator.index, indices))
-    except TypeError:
-        raise TypeError("indices must be a list of ints") from None
-    return 0, _index_tensor(elements, x.shape[-1] // groups, x.device)
-
-
-def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) -> torch.Tensor:
-    """The list on the device. The CUDA library trusts it, so it is checked here; kept, so that a call need not send it again."""
-    if _is_dynamo_compiling():
-        return torch.tensor(indices, dtype=torch.int64, device=device)
-    key = (indices, width, device)
-    if key not in _index_tensors:
-        if not indices or not all(a < b for a, b in zip((-1, *indices), (*indices, width))):
-            raise ValueError(f"indices must ascend strictly and stay within 0..{width - 1}")
-        if len(_index_tensors) >= 256:
-            _index_tensors.clear()
-        _index_tensors[key] = torch.tensor(indices, dtype=torch.int64, device=device)
-    return _index_tensors[key]
-
-
-_DTYPE_NAMES = {getattr(torch, name): name for name in ("float32", "float64", "bfloat16", "float16")}
-
-
-def _out_mode(x, out_dtype, gate=None):
-    if out_dtype is None or out_dtype is x.dtype:
-        return 0
-    if gate is not None:
-        raise ValueError("out_dtype and gate exclude each other: a gated result has x's dtype")
-    return out_mode(_DTYPE_NAMES.get(out_dtype, out_dtype), _DTYPE_NAMES.get(x.dtype, x.dtype))
-
-
-def _channels_last(x):
-    """A view of images whose channels, dimension 1, come last."""
-    if x.dim() < 2:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; with channels_first its channels are dimension 1")
-    return x.movedim(1, -1)
 
 
 def rms_norm(
@@ -334,84 +274,3 @@ def modulate(
         samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension
     y = _run(samples, weight, bias, eps, weight_offset, 0, 1, mode)
     return (y.transpose(0, 1) if per_sample else y).reshape(x.shape)
-
-
-# ---- quantised results ----
-
-
-def rms_norm_quantised(
-    x: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    eps: float = 1e-6,
-    *,
-    dtype: str = "int8",
-    block: int | None = None,
-    scale: torch.Tensor | float | None = None,
-    scale_least: float = 0.0,
-    residual: torch.Tensor | None = None,
-    return_y: bool = False,
-    bias: torch.Tensor | None = None,
-    gate: torch.Tensor | None = None,
-    gate_place: str = "after",
-    activation: str = "silu",
-    rounding: str = "after_weight",
-    weight_offset: float = 0.0,
-    partial: int | float | None = None,
-    indices: Iterable[int] | None = None,
-    groups: int = 1,
-    eps_place: str = "inside",
-    gain_rounding: str = "wide",
-    out_dtype: torch.dtype | None = None,
-) -> Quantised:
-    """:func:`rms_norm` with a quantised result, ``(q, scale, y, sum)``, for inference: nothing of it has gradients.
-
-    q is the result y, rounded to x's dtype (or out_dtype), divided by a scale and rounded to nearest even: ``q * scale`` is near y.
-
-    dtype
-        "int8", from -127 to 127; "float8_e4m3fn"; "float8_e5m2"; or "q8_0", ggml's blocks of 32 elements in 34 bytes.
-    block, scale, scale_least
-        By default each row (of each group) has a scale, ``max(abs(y)) / M`` where M is 127, 448 or 57344; with block each ``block``
-        elements of a row. Computed scales are at least scale_least. ``scale`` gives one for the whole tensor instead.
-    residual, return_y
-        With a residual ``x + residual`` is normalised, and is the sum of the result. return_y: y is kept too.
-
-    >>> import torch
-    >>> found = rms_norm_quantised(torch.tensor([[1.0, -2.0, 3.0, 4.0]]), eps=0.0)
-    >>> found.q, found.scale
-    (tensor([[ 32, -64,  95, 127]], dtype=torch.int8), tensor([[0.0115]]))
-    """
-    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
-    mode |= _out_mode(x, out_dtype)
-    groups = groups_of(groups)
-    partial, elements = _statistic_of(x, partial, indices, groups)
-    options = (eps, weight_offset, partial, groups, mode, elements)
-    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)
-
-
-def layer_norm_quantised(
-    x: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
-    *,
-    dtype: str = "int8",
-    block: int | None = None,
-    scale: torch.Tensor | float | None = None,
-    scale_least: float = 0.0,
-    residual: torch.Tensor | None = None,
-    return_y: bool = False,
-    gate: torch.Tensor | None = None,
-    gate_place: str = "after",
-    activation: str = "silu",
-    rounding: str = "after_weight",
-    weight_offset: float = 0.0,
-    groups: int = 1,
-    eps_place: str = "inside",
-    gain_rounding: str = "wide",
-    out_dtype: torch.dtype | None = None,
-) -> Quantised:
-    """:func:`layer_norm` with a quantised result; arguments as in :func:`rms_norm_quantised`."""
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
-    mode |= _out_mode(x, out_dtype)
-    options = (eps, weight_offset, 0, groups_of(groups), mode, None)
-    return _quantised.run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)

@@ -20,9 +20,9 @@ SUITES = {
          "test_torch_quantised.py",
          "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py",
          "test_gates_patch.py"],
-        ["rmsnorm.torch", "rmsnorm.nn", "rmsnorm.sharded"],
+        ["rmsnorm.torch", "rmsnorm._torch_quantised", "rmsnorm.nn", "rmsnorm.sharded"],
     ),  # fmt: skip
-    "cuda": (["test_torch_cuda.py"], []),
+    "cuda": (["test_torch_cuda.py", "test_torch_cuda_forms.py"], []),
     "transformers": (["test_transformers.py", "test_kernels.py", "test_gates_transformers.py"], []),
     "jax": (["test_jax.py"], ["rmsnorm.jax"]),
 }

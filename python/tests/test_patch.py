@@ -78,6 +78,13 @@ class HeadNorm(CohereNorm):
         super().__init__((3, 64))
 
 
+class NarrowOffsetNorm(Body):
+    """1 + weight in the weight's type."""
+
+    def forward(self, x):
+        return (self.normed(x) * (1 + self.weight).float()).to(x.dtype)
+
+
 # Bodies whose sums are torch's own come out with equal bits.
 OFFERED = {
     LlamaNorm: ("rms", "before_weight", 0),
@@ -86,6 +93,7 @@ OFFERED = {
     Olmo2Norm: ("rms", "after_weight", 0),
     HeliumNorm: ("rms", "after_weight", 0),
     GemmaNorm: ("rms", "after_weight", 1),
+    NarrowOffsetNorm: ("rms", "after_weight", 1),
     PowNorm: ("rms", "after_weight", 0),
     WeightlessNorm: ("rms", "after_weight", 0),
     CohereNorm: ("layer", "after_weight", 0),
@@ -105,13 +113,6 @@ class NarrowNorm(Body):
 
     def forward(self, x):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
-
-
-class NarrowOffsetNorm(Body):
-    """1 + weight in the weight's type."""
-
-    def forward(self, x):
-        return (self.normed(x) * (1 + self.weight).float()).to(x.dtype)
 
 
 class GatedNorm(Body):
@@ -139,7 +140,7 @@ class EpslessNorm(torch.nn.Module):
         return x
 
 
-NOT_OFFERED = [RoundedNorm, NarrowNorm, NarrowOffsetNorm, GatedNorm, ScaledNorm, PairNorm, FailingNorm, EpslessNorm,
+NOT_OFFERED = [RoundedNorm, NarrowNorm, GatedNorm, ScaledNorm, PairNorm, FailingNorm, EpslessNorm,
                lambda: torch.nn.BatchNorm1d(64), lambda: torch.nn.GroupNorm(4, 64)]  # fmt: skip
 
 

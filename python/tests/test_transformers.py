@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """rmsnorm.patch on small models of transformers with random weights: the logits keep their bits."""
+import importlib
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.vitdet.modeling_vitdet import VitDetLayerNorm
 
 import rmsnorm
 
@@ -48,12 +51,58 @@ def test_families(family, dtype):
         assert report.patched[0].describe().endswith("the same bits")
 
 
+def test_nemotron():
+    """LayerNorm with 1 added to the weight in the weight's type: by the rule of LayerNorm."""
+    model, ids = small_model("nemotron")
+    with torch.no_grad():
+        own = model(ids).logits
+        report = rmsnorm.patch(model)
+        assert len(report.patched) == 5 and {e.spec.gain_rounding for e in report.patched} == {"as_weight"}
+        torch.testing.assert_close(model(ids).logits, own, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_weights_of_float32_beside_rows_of_bfloat16(family):
+    model, _ = small_model(family)
+    norm = model.model.norm.float()
+    x = torch.randn(2, 7, 128, dtype=torch.bfloat16)
+    own = norm(x)
+    report = rmsnorm.patch(norm, tolerance=0)
+    assert dict(report.patched[0].trial.promoted)[torch.bfloat16] is own.dtype
+    assert norm(x).dtype is own.dtype and torch.equal(norm(x), own)
+    assert own.dtype is (torch.float32 if family == "llama" else torch.bfloat16)
+
+
+IMAGE_NORMS = {
+    "ConvNextLayerNorm": ("convnext", dict(data_format="channels_first"), 4),
+    "ConvNextV2LayerNorm": ("convnextv2", dict(data_format="channels_first"), 4),
+    "SamLayerNorm": ("sam", dict(data_format="channels_first"), 4),
+    "EomtLayerNorm2d": ("eomt", {}, 4),
+    "SqueezeBertLayerNorm": ("squeezebert", {}, 3),
+    "VideoPrismLayerNorm": ("videoprism", {}, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", IMAGE_NORMS)
+def test_norms_of_vision_models(name, dtype):
+    model, options, dims = IMAGE_NORMS[name]
+    module = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+    norm = getattr(module, name)(48, **options).to(dtype)
+    for p in norm.parameters():
+        torch.nn.init.normal_(p)
+    x = torch.randn(2, 48, *(6, 5)[: dims - 2]).to(dtype) if dims else torch.randn(2, 6, 48).to(dtype)
+    own = norm(x)
+    report = rmsnorm.patch(norm)
+    assert report.patched and report.patched[0].spec.image_dims == dims
+    torch.testing.assert_close(norm(x), own)
+
+
 def test_what_is_not_offered_is_left_alone():
-    config = AutoConfig.for_model("nemotron", **SMALL)
-    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).eval()
-    report = rmsnorm.patch(model)
-    assert not report.patched and len(report.left_alone) == 5
-    assert "left alone" in str(report)
+    """VitDet's norm rounds every step to the type of the data."""
+    report = rmsnorm.patch(VitDetLayerNorm(48).to(torch.bfloat16))
+    assert not report.patched and len(report.left_alone) == 1
+    assert "left alone: no arithmetic" in str(report)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
