@@ -33,10 +33,10 @@ static inline int64_t rms_rows_size(int32_t dtype) {
 }
 
 static inline rms_const_view rms_rows_read(const rms_rows_range *r, rms_const_view v, int32_t as_x, int64_t inner) {
-  const int64_t size = rms_rows_size(v.dtype ? v.dtype : as_x);
-  if (!v.inner_stride) v.inner_stride = r->cols;
-  if (!v.outer_stride) v.outer_stride = (inner ? inner : 1) * v.inner_stride;
-  if (v.data) v.data = (const char *)v.data + (r->row * v.outer_stride + r->col) * size;
+  const int64_t size = rms_rows_size(v.dtype ? v.dtype : as_x), apart = v.col_stride > 1 ? v.col_stride : 1;
+  if (!v.inner_stride) v.inner_stride = apart > 1 ? 1 : r->cols;
+  if (!v.outer_stride) v.outer_stride = apart > 1 ? r->cols * apart : (inner ? inner : 1) * v.inner_stride;
+  if (v.data) v.data = (const char *)v.data + (r->row * v.outer_stride + r->col * apart) * size;
   return v;
 }
 

@@ -2,6 +2,7 @@
  * Rows whose elements lie apart (channels first) have the bits of contiguous ones, whatever the call is, and however
  * its rows are divided into tiles, blocks of column sums, tasks and threads. */
 #include "call.h"
+#include "rmsnorm_rows.h"
 
 static const rms_dtype dtypes[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
 
@@ -90,8 +91,31 @@ static void between_layouts(void) {
   }
 }
 
+/* rmsnorm_rows.h: a call image by image, its strides left to the default. */
+static void image_by_image(void) {
+  enum { IMAGES = 3, PIXELS = 21, CHANNELS = 10, ALL = IMAGES * PIXELS * CHANNELS };
+  static float x[ALL], whole[ALL], parts[ALL], rstd[2][IMAGES * PIXELS];
+  const rms_spec spec = {.cols = CHANNELS, .eps = 1e-5};
+  t_fill(x, RMS_F32, ALL, T_NORMAL, t_seed(), 0, 0);
+  rms_forward_args args = {.outer = IMAGES, .inner = PIXELS, .x = {.data = x, .dtype = RMS_F32, .col_stride = PIXELS}};
+  args.y = (rms_view){.data = whole, .col_stride = PIXELS};
+  args.rstd = rstd[0];
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  args.y.data = parts;
+  args.rstd = rstd[1];
+  for (int64_t image = 0; image < IMAGES; image++) {
+    const rms_rows_range range = rms_rows_at(CHANNELS, PIXELS, image, 1, 0);
+    const rms_forward_args part = rms_rows_forward(&range, &args);
+    T_EQ_STATUS(RMS_OK, rms_forward(&spec, &part, NULL));
+  }
+  T_EQ_BYTES(whole, parts, sizeof whole);
+  T_EQ_BYTES(rstd[0], rstd[1], sizeof rstd[0]);
+}
+
 int main(int argc, char **argv) {
-  static const t_case cases[] = {
-      {"at_random", at_random}, {"many_rows", many_rows}, {"between_layouts", between_layouts}};
+  static const t_case cases[] = {{"at_random", at_random},
+                                 {"many_rows", many_rows},
+                                 {"between_layouts", between_layouts},
+                                 {"image_by_image", image_by_image}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
