@@ -124,7 +124,7 @@ def test_quantised_with_a_given_scale_and_q8_0():
     blocks = found.y.float().cpu().unflatten(-1, (-1, 32))
     most = blocks.abs().amax(-1, keepdim=True)
     assert torch.equal(found.q[..., :2].cpu().contiguous().view(torch.float16), (most / 127).half())
-    assert torch.equal(found.q[..., 2:].cpu().contiguous().view(torch.int8), (blocks * (127 / most)).round().to(torch.int8))
+    assert torch.equal(found.q[..., 2:].cpu().contiguous().view(torch.int8), (blocks * (torch.full_like(most, 127) / most)).round().to(torch.int8))
 
 
 def test_quantised_under_compile_and_in_a_graph():
