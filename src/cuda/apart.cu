@@ -62,10 +62,11 @@ template <class Job> static bool make_tiles(Job &a, const rms_layout &lay, int64
 template <int MOST, class F> static cudaError_t by_channels(int64_t width, F f) {
   if (width <= 64) return f(std::integral_constant<int, 8>());
   if (width <= 256) return f(std::integral_constant<int, 16>());
+  if (MOST == 32 || width <= 512) return f(std::integral_constant<int, 32>());
   return f(std::integral_constant<int, MOST>());
 }
 
-enum { FORWARD_MOST = 768, BACKWARD_MOST = 512 };
+enum { FORWARD_MOST = 768, BACKWARD_MOST = 384 };
 
 static bool is_fast(const rms_forward_job &job) {
   const int64_t size = element_size(job.lay.dtype);
@@ -76,7 +77,7 @@ static bool is_fast(const rms_forward_job &job) {
 
 template <class T, bool LAYER>
 static cudaError_t launch_tiles(const TileForward &a, const Device &device, cudaStream_t stream) {
-  return by_channels<32>(a.job.lay.width, [&](auto channels) -> cudaError_t {
+  return by_channels<64>(a.job.lay.width, [&](auto channels) -> cudaError_t {
     constexpr int each = decltype(channels)::value;
     const int warps = (int)((a.job.lay.width + each - 1) / each), fit = 32 / warps;
     const int64_t most = (int64_t)device.multiprocessors * fit * 4;
@@ -125,9 +126,9 @@ static cudaError_t launch_fast(const TileBackward &a, int64_t blocks, const Devi
 cudaError_t launch_apart(const rms_forward_job &job, int64_t outer, const Device &device, cudaStream_t stream) {
   const rms_layout &lay = job.lay;
   TileForward fast = {};
+  fast.paired = is_paired(lay, job.x) && is_paired(lay, job.y);
   if (is_fast(job) && make_tiles(fast, lay, outer)) {
     fast.job = job;
-    fast.paired = is_paired(lay, job.x) && is_paired(lay, job.y);
     return launch_fast(fast, device, stream);
   }
   const int64_t size = element_size(lay.dtype), residual = lay.residual_is_f32 ? 4 : size;
@@ -159,9 +160,9 @@ cudaError_t launch_apart(const rms_backward_job &job, int64_t outer, bool want_d
                          void *workspace, const Device &device, cudaStream_t stream) {
   const rms_layout &lay = job.lay;
   TileBackward fast = {};
+  fast.paired = is_paired(lay, job.x) && is_paired(lay, job.dy) && is_paired(lay, job.dx);
   if (is_fast(job) && make_tiles(fast, lay, outer)) {
     fast.job = job;
-    fast.paired = is_paired(lay, job.x) && is_paired(lay, job.dy) && is_paired(lay, job.dx);
     fast.saved = job.rstd && (lay.kind != RMS_KIND_LAYER || job.mean);
     fast.want_dweight = want_dweight, fast.want_dbias = want_dbias;
     fast.partial = static_cast<double *>(workspace);

@@ -60,10 +60,10 @@ struct TileBackward {
 
 /* The most threads of a block whose threads have so many channels. */
 constexpr int FORWARD_TILE_THREADS(int channels) {
-  return channels == 8 ? 256 : channels == 16 ? 512 : 768;
+  return channels == 8 ? 256 : channels == 64 ? 384 : 512;
 }
 constexpr int BACKWARD_TILE_THREADS(int channels) {
-  return channels == 8 ? 256 : 512;
+  return channels == 8 ? 256 : channels == 16 ? 512 : 384;
 }
 
 /* The shares of a call, and the bytes of its sums: INT64_MAX where they overflow. */

@@ -57,6 +57,8 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
 #pragma unroll
   for (int p = 0; p < Word<T>::pixels; p++) {
     const TileSums sums = tree_sum<TileSums, CHANNELS>([&](int first) {
+      __syncwarp(); /* gains are loaded when they are needed: all at once would take twice the registers */
+      keep_words(dy, first), keep_words(x, first);
       const Four g(gains + first);
       TileSums leaf = {0, 0, 0, 0};
 #pragma unroll
@@ -70,7 +72,6 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
       }
       return leaf;
     });
-    keep_words(dy), keep_words(x);
     const int slot = slot_of<T>(p);
     room.left(0)[slot] = sums.ue;
     if (LAYER) room.left(1)[slot] = sums.u;
@@ -80,7 +81,8 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
 }
 
 /* room.factor from the sums; NaN where the pixel is wild. True if some pixel of the thread is. */
-template <int PIXELS, bool LAYER> __device__ __forceinline__ bool find_factors(TileRoom<PIXELS> &room, const Width &width) {
+template <int PIXELS, bool LAYER>
+__device__ __forceinline__ bool find_factors(TileRoom<PIXELS> &room, const Width &width) {
   bool wild = false;
   each_pixel<PIXELS>([&](int pixel) {
     const double ue = across_warps<PIXELS>(room.left(0), pixel), r = room.r[pixel];
@@ -138,12 +140,15 @@ __device__ __forceinline__ void write_gradients(const TileBackward &a, uint32_t 
   const int lane = (int)threadIdx.x % 32, plane = (int)blockDim.x / 32 * CHANNELS;
 #pragma unroll
   for (int first = 0; first < CHANNELS; first += 8) {
-    keep_words(dy), keep_words(x);
     float to_weight[8], to_bias[8];
     uint32_t w[8];
     if (a.job.add_to_dx) load_words(w, a.job.dx, at, first, a.paired);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+      if (i % 4 == 0) {
+        __syncwarp();
+        keep_words(dy, first + i), keep_words(x, first + i);
+      }
       const float g = gains[first + i];
       float v[pixels];
       to_weight[i] = to_bias[i] = 0;
@@ -236,7 +241,7 @@ __device__ __forceinline__ void load_statistic(TilePixels<T, LAYER> &of, const r
 }
 
 template <class T, bool LAYER, int CHANNELS>
-__global__ void __launch_bounds__(BACKWARD_TILE_THREADS(CHANNELS))
+__global__ void __launch_bounds__(BACKWARD_TILE_THREADS(CHANNELS), CHANNELS == 8 ? 2 : 1)
     backward_tile_kernel(const __grid_constant__ TileBackward a) {
   extern __shared__ double2 dynamic[];
   using Room = TileRoom<tile_pixels<T>>;

@@ -10,12 +10,14 @@ namespace rms_cuda {
 
 /* y of a thread's channels, but for wild pixels. */
 template <class T, bool LAYER, int CHANNELS>
-__device__ __forceinline__ void write_y(const uint32_t (&x)[CHANNELS], const Centre<T, LAYER> &centre,
+__device__ __forceinline__ void write_y(uint32_t (&x)[CHANNELS], const Centre<T, LAYER> &centre,
                                         const float (&r)[Word<T>::pixels], const float *gains, const float *biases,
                                         const Rows &y, const TilePlace<T, CHANNELS> &at, bool paired, unsigned wild) {
   constexpr int pixels = Word<T>::pixels;
 #pragma unroll
   for (int first = 0; first < CHANNELS; first += 4) {
+    __syncwarp(); /* gains are loaded when they are needed: all at once would take twice the registers */
+    keep_words(x, first);
     const Four g(gains + first), b(biases + first);
     uint32_t w[4];
 #pragma unroll
@@ -47,7 +49,9 @@ __device__ __forceinline__ void write_wild(const Rows &x, const Rows &y, const T
 }
 
 template <class T, bool LAYER, int CHANNELS>
-__global__ void __launch_bounds__(FORWARD_TILE_THREADS(CHANNELS), CHANNELS == 32 ? 1 : CHANNELS == 16 ? 2 : 4)
+__global__ void __launch_bounds__(FORWARD_TILE_THREADS(CHANNELS), CHANNELS == 8    ? 4
+                                                                  : CHANNELS == 16 ? 2
+                                                                                   : 1)
     forward_tile_kernel(const __grid_constant__ TileForward a) {
   extern __shared__ double2 dynamic[];
   using Room = TileRoom<tile_pixels<T>>;
@@ -71,7 +75,8 @@ __global__ void __launch_bounds__(FORWARD_TILE_THREADS(CHANNELS), CHANNELS == 32
     uint32_t x[CHANNELS];
     load_words(x, job.x, at, 0, a.paired);
     Centre<T, LAYER> centre;
-    const bool some_wild = measure_tile(centre, x, at.channels, room, a.width, a.eps, save); /* its barriers follow the staging */
+    const bool some_wild =
+        measure_tile(centre, x, at.channels, room, a.width, a.eps, save); /* its barriers follow the staging */
     float r[Word<T>::pixels];
     unsigned wild = 0;
 #pragma unroll

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fast kernels for rows whose elements lie apart: what forward and backward share. They take the common call: images
- * with channels first, one type for all tensors, at most a weight and a bias.
+ * The fast kernels for rows whose elements lie apart: what forward and backward share. They take the common call:
+ * images with channels first, one type for all tensors, at most a weight and a bias.
  *
  * A block has a tile of pixels that lie next to each other. A lane has one pixel of f32, or two neighbours of a 16-bit
- * type, which are one word; a warp has CHANNELS neighbouring channels, and keeps their words in registers. Sums over the
- * channels are f32 within a thread, in a tree, and f64 across the warps.
+ * type, which are one word; a warp has CHANNELS neighbouring channels, and keeps their words in registers. Sums over
+ * the channels are f32 within a thread, in a tree, and f64 across the warps.
  *
- * A pixel whose sums may leave the range of f32 is wild. It is left out, and done in f64 from memory after the others of
- * its tile: the bits of a pixel do not depend on what lies beside it. */
+ * A pixel whose sums may leave the range of f32 is wild. It is left out, and done in f64 from memory after the others
+ * of its tile: the bits of a pixel do not depend on what lies beside it. */
 #ifndef RMS_CUDA_APART_TILE_CUH
 #define RMS_CUDA_APART_TILE_CUH
 
@@ -33,8 +33,8 @@ template <> struct Word<__nv_bfloat16> {
     return __uint_as_float(p == 0 ? w << 16 : w & 0xffff0000u);
   }
   static __device__ __forceinline__ uint32_t put(const float (&v)[2]) {
-    return __bfloat16_as_ushort(__float2bfloat16_rn(v[0])) |
-           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(v[1])) << 16;
+    return __bfloat16_as_ushort(__float2bfloat16_rn(v[0])) | (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(v[1]))
+                                                                 << 16;
   }
 };
 template <> struct Word<__half> {
@@ -94,6 +94,7 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[COUNT], const Rows &row
       const uint32_t low = there ? reinterpret_cast<const uint16_t *>(p)[0] : 0;
       const uint32_t high = there && at.pixels == 2 ? reinterpret_cast<const uint16_t *>(p)[1] : 0;
       w[i] = low | high << 16;
+      if (i % 4 == 3) asm volatile("" ::: "memory"); /* all at once would take twice the registers */
     }
   }
 }
@@ -124,11 +125,12 @@ __device__ __forceinline__ T *element_at(const Rows &rows, const TilePlace<T, CH
   return reinterpret_cast<T *>(at.at(rows) + i * rows.col) + p;
 }
 
-/* Keeps the compiler from unpacking words once for all their uses: that would double the registers they take. */
-template <int COUNT> __device__ __forceinline__ void keep_words(uint32_t (&w)[COUNT]) {
+/* Keeps the compiler from unpacking four words before they are needed, or once for all their uses: that would double
+ * the registers they take. */
+template <int COUNT> __device__ __forceinline__ void keep_words(uint32_t (&w)[COUNT], int first) {
 #pragma unroll
-  for (int i = 0; i < COUNT; i++)
-    asm volatile("" : "+r"(w[i]));
+  for (int i = 0; i < 4; i++)
+    asm volatile("" : "+r"(w[first + i]));
 }
 
 /* ---- weight and bias ---- */
@@ -278,10 +280,10 @@ __device__ __forceinline__ void find_mean(Centre<T, true> &centre, uint32_t (&x)
 #pragma unroll
   for (int p = 0; p < pixels; p++) {
     room.left(0)[slot_of<T>(p)] = tree_sum<float, CHANNELS>([&](int first) {
+      keep_words(x, first);
       return ((Word<T>::get(x[first], p) + Word<T>::get(x[first + 1], p)) + Word<T>::get(x[first + 2], p)) +
              Word<T>::get(x[first + 3], p);
     });
-    keep_words(x);
   }
   __syncthreads();
   each_pixel<tile_pixels<T>>([&](int pixel) {
@@ -304,6 +306,7 @@ __device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, uint
                                             int p) {
   const float sum = tree_sum<float, CHANNELS>([&](int first) {
     float leaf = 0;
+    keep_words(x, first);
 #pragma unroll
     for (int i = first; i < first + 4; i++) {
       const float e = centre.of(x[i], p);
@@ -311,13 +314,14 @@ __device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, uint
     }
     return leaf;
   });
-  keep_words(x);
   if (sum != 0) return sum;
-  bool zero = true;
+  float most = 0;
 #pragma unroll
-  for (int i = 0; i < CHANNELS; i++)
-    zero = zero && (i >= channels || centre.of(x[i], p) == 0);
-  return zero ? 0 : 0x1p-126f;
+  for (int i = 0; i < CHANNELS; i++) {
+    if (i % 4 == 0) keep_words(x, i);
+    if (!LAYER || i < channels) most = fmaxf(most, fabsf(centre.of(x[i], p)));
+  }
+  return most == 0 ? 0 : 0x1p-126f;
 }
 
 /* Mean and r of the pixels of a tile, in `room` and, the mean, in `centre`. True for all threads if some pixel is wild.
