@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Launches of the kernels for rows whose elements lie apart. */
+#include <type_traits>
 #include "apart.cuh"
 #include "apart_backward.cuh"
 #include "apart_forward.cuh"
@@ -51,7 +52,7 @@ static bool is_paired(const rms_layout &lay, const Rows &rows) {
 template <class Job> static bool make_tiles(Job &a, const rms_layout &lay, int64_t outer) {
   const int64_t pixels = lay.dtype == RMS_F32 ? tile_pixels<float> : tile_pixels<__half>;
   const int64_t tiles = (lay.inner + pixels - 1) / pixels, most = INT32_MAX;
-  if (lay.inner > most - pixels || outer > most / tiles) return false;
+  if (tiles < 1 || lay.inner > most - pixels || outer > most / tiles) return false;
   a.tiles = (unsigned)tiles, a.count = (unsigned)(tiles * outer);
   a.width = {(double)lay.width, 1 / (double)lay.width};
   a.eps = (float)lay.eps;
@@ -166,7 +167,8 @@ cudaError_t launch_apart(const rms_backward_job &job, int64_t outer, bool want_d
     fast.saved = job.rstd && (lay.kind != RMS_KIND_LAYER || job.mean);
     fast.want_dweight = want_dweight, fast.want_dbias = want_dbias;
     fast.partial = static_cast<double *>(workspace);
-    return launch_fast(fast, want_dweight || want_dbias ? apart_shares(lay, outer) : fast.count, device, stream);
+    const int64_t most = (int64_t)device.multiprocessors * 16, blocks = fast.count < most ? fast.count : most;
+    return launch_fast(fast, want_dweight || want_dbias ? apart_shares(lay, outer) : blocks, device, stream);
   }
   const int64_t size = element_size(lay.dtype), residual = lay.residual_is_f32 ? 4 : size;
   ApartBackward a = {};

@@ -282,6 +282,7 @@ __global__ void __launch_bounds__(BACKWARD_TILE_THREADS(CHANNELS), CHANNELS == 8
     if (!a.saved) measure_wild<T, LAYER>(job.x, at, wild, room, a.width, a.eps, [](int, double, double) {});
     find_wild_factors<T, LAYER>(a, at, wild, gains, room);
     write_wild(a, at, wild, room, gains, sums);
+    __syncthreads(); /* the next tile's saved statistics go where these are read */
   }
   __syncthreads();
   double *to = a.partial + (int64_t)blockIdx.x * lay.width;
