@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Launches of the kernels for rows whose elements lie apart. */
+#include <type_traits>
 #include "apart.cuh"
+#include "apart_backward.cuh"
+#include "apart_forward.cuh"
+#include "launch.h"
 #include "launcher.h"
 
 namespace rms_cuda {
@@ -27,8 +31,107 @@ static size_t room_for(const rms_layout &lay, int tensors, const Device &device)
   return each < 4096 && bytes <= device.shared_per_block / 2 - statics ? (size_t)bytes : 0;
 }
 
+/* ---- the fast kernels ---- */
+
+/* What the fast kernels know of every layout: rows next to each other, and none of the options. */
+static bool is_plain(const rms_layout &lay, const char *bias, int64_t most_width) {
+  return lay.groups == 1 && lay.width <= most_width && lay.k == lay.width && !lay.indices &&
+         lay.eps_place == RMS_EPS_INSIDE && lay.rounding == RMS_ROUND_AFTER_WEIGHT && lay.dtype != RMS_F64 &&
+         !lay.per_inner && parameters_aligned(lay, bias);
+}
+
+static bool is_plane(const Rows &rows, int64_t size) {
+  return !rows.data || (rows.inner == size && rows.col != 0 && is_aligned(rows, size));
+}
+
+static bool is_paired(const rms_layout &lay, const Rows &rows) {
+  return !rows.data || (lay.inner % 2 == 0 && ((int64_t)(uintptr_t)rows.data | rows.outer | rows.col) % 4 == 0);
+}
+
+/* What both jobs have. False: there are too many tiles. */
+template <class Job> static bool make_tiles(Job &a, const rms_layout &lay, int64_t outer) {
+  const int64_t pixels = lay.dtype == RMS_F32 ? tile_pixels<float> : tile_pixels<__half>;
+  const int64_t tiles = (lay.inner + pixels - 1) / pixels, most = INT32_MAX;
+  if (tiles < 1 || lay.inner > most - pixels || outer > most / tiles) return false;
+  a.tiles = (unsigned)tiles, a.count = (unsigned)(tiles * outer);
+  a.width = {(double)lay.width, 1 / (double)lay.width};
+  a.eps = (float)lay.eps;
+  return true;
+}
+
+/* f(channels of a thread): of those that the kernels are there for, as many as fill the machine best. */
+template <int MOST, class F> static cudaError_t by_channels(int64_t width, F f) {
+  if (width <= 64) return f(std::integral_constant<int, 8>());
+  if (width <= 256) return f(std::integral_constant<int, 16>());
+  if (MOST == 32 || width <= 512) return f(std::integral_constant<int, 32>());
+  return f(std::integral_constant<int, MOST>());
+}
+
+enum { FORWARD_MOST = 768, BACKWARD_MOST = 384 };
+
+static bool is_fast(const rms_forward_job &job) {
+  const int64_t size = element_size(job.lay.dtype);
+  return is_plain(job.lay, job.bias, FORWARD_MOST) && !job.residual.data && !job.residual_out.data && !job.gate.data &&
+         !job.q.rows.data && !job.stats_in && !job.stats_out && job.y_type == job.lay.dtype && is_plane(job.x, size) &&
+         is_plane(job.y, size);
+}
+
+template <class T, bool LAYER>
+static cudaError_t launch_tiles(const TileForward &a, const Device &device, cudaStream_t stream) {
+  return by_channels<64>(a.job.lay.width, [&](auto channels) -> cudaError_t {
+    constexpr int each = decltype(channels)::value;
+    const int warps = (int)((a.job.lay.width + each - 1) / each), fit = 32 / warps;
+    const int64_t most = (int64_t)device.multiprocessors * fit * 4;
+    const Grid grid = {a.count < most ? a.count : most, 32 * warps,
+                       room_bytes<T>(warps, 1) + 2 * sizeof(float) * warps * each};
+    return launch(forward_tile_kernel<T, LAYER, each>, a, grid, 1, false, device, stream);
+  });
+}
+
+static cudaError_t launch_fast(const TileForward &a, const Device &device, cudaStream_t stream) {
+  return by_type<false>(a.job.lay.dtype, [&](auto type) -> cudaError_t {
+    using T = decltype(type);
+    return a.job.lay.kind == RMS_KIND_LAYER ? launch_tiles<T, true>(a, device, stream)
+                                            : launch_tiles<T, false>(a, device, stream);
+  });
+}
+
+static bool is_fast(const rms_backward_job &job) {
+  const int64_t size = element_size(job.lay.dtype);
+  return is_plain(job.lay, nullptr, BACKWARD_MOST) && !job.dresidual.data && !job.dresidual_out.data &&
+         !job.gate.data && !job.dgate.data && !job.stats_in && !job.sums_in && !job.sums_out && !job.x_is_f32 &&
+         job.dy_type == job.lay.dtype && is_plane(job.x, size) && is_plane(job.dy, size) && is_plane(job.dx, size);
+}
+
+template <class T, bool LAYER>
+static cudaError_t launch_tiles(const TileBackward &a, int64_t blocks, const Device &device, cudaStream_t stream) {
+  return by_channels<32>(a.job.lay.width, [&](auto channels) -> cudaError_t {
+    constexpr int each = decltype(channels)::value;
+    const int warps = (int)((a.job.lay.width + each - 1) / each);
+    const Grid grid = {blocks, 32 * warps,
+                       room_bytes<T>(warps, 2) + (2 * sizeof(double) + sizeof(float)) * warps * each};
+    return launch(backward_tile_kernel<T, LAYER, each>, a, grid, 1, false, device, stream);
+  });
+}
+
+static cudaError_t launch_fast(const TileBackward &a, int64_t blocks, const Device &device, cudaStream_t stream) {
+  return by_type<false>(a.job.lay.dtype, [&](auto type) -> cudaError_t {
+    using T = decltype(type);
+    return a.job.lay.kind == RMS_KIND_LAYER ? launch_tiles<T, true>(a, blocks, device, stream)
+                                            : launch_tiles<T, false>(a, blocks, device, stream);
+  });
+}
+
+/* ---- any layout ---- */
+
 cudaError_t launch_apart(const rms_forward_job &job, int64_t outer, const Device &device, cudaStream_t stream) {
   const rms_layout &lay = job.lay;
+  TileForward fast = {};
+  fast.paired = is_paired(lay, job.x) && is_paired(lay, job.y);
+  if (is_fast(job) && make_tiles(fast, lay, outer)) {
+    fast.job = job;
+    return launch_fast(fast, device, stream);
+  }
   const int64_t size = element_size(lay.dtype), residual = lay.residual_is_f32 ? 4 : size;
   ApartForward a = {};
   a.job = job;
@@ -57,6 +160,16 @@ int64_t apart_sums(const rms_layout &lay, int64_t outer, int planes) {
 cudaError_t launch_apart(const rms_backward_job &job, int64_t outer, bool want_dweight, bool want_dbias,
                          void *workspace, const Device &device, cudaStream_t stream) {
   const rms_layout &lay = job.lay;
+  TileBackward fast = {};
+  fast.paired = is_paired(lay, job.x) && is_paired(lay, job.dy) && is_paired(lay, job.dx);
+  if (is_fast(job) && make_tiles(fast, lay, outer)) {
+    fast.job = job;
+    fast.saved = job.rstd && (lay.kind != RMS_KIND_LAYER || job.mean);
+    fast.want_dweight = want_dweight, fast.want_dbias = want_dbias;
+    fast.partial = static_cast<double *>(workspace);
+    const int64_t most = (int64_t)device.multiprocessors * 16, blocks = fast.count < most ? fast.count : most;
+    return launch_fast(fast, want_dweight || want_dbias ? apart_shares(lay, outer) : blocks, device, stream);
+  }
   const int64_t size = element_size(lay.dtype), residual = lay.residual_is_f32 ? 4 : size;
   ApartBackward a = {};
   a.job = job;

@@ -29,6 +29,43 @@ struct ApartBackward {
   double *partial; /* [plane][group][share][width] */
 };
 
+/* The fast kernels: apart_tile.cuh. A job of theirs has fewer than 2^31 tiles, and a tile fewer pixels and images. */
+struct Width {
+  double of, inverse;
+#ifdef __CUDACC__
+  /* With the bits of a division, but for the ends of the range, and without a call. */
+  __device__ __forceinline__ double divided(double a) const {
+    const double q = a * inverse;
+    return __fma_rn(__fma_rn(-q, of, a), inverse, q);
+  }
+#endif
+};
+
+struct TileForward {
+  rms_forward_job job;
+  Width width;
+  float eps;
+  unsigned tiles, count; /* of one outer index; of all                           */
+  bool paired;           /* two pixels of a 16-bit type are one word, everywhere */
+};
+
+struct TileBackward {
+  rms_backward_job job;
+  Width width;
+  float eps;
+  unsigned tiles, count;
+  bool paired, saved, want_dweight, want_dbias;
+  double *partial; /* [plane][block][width] */
+};
+
+/* The most threads of a block whose threads have so many channels. */
+constexpr int FORWARD_TILE_THREADS(int channels) {
+  return channels == 8 ? 256 : channels == 64 ? 384 : 512;
+}
+constexpr int BACKWARD_TILE_THREADS(int channels) {
+  return channels == 8 ? 256 : channels == 16 ? 512 : 384;
+}
+
 /* The shares of a call, and the bytes of its sums: INT64_MAX where they overflow. */
 int64_t apart_shares(const rms_layout &lay, int64_t outer);
 int64_t apart_sums(const rms_layout &lay, int64_t outer, int planes);

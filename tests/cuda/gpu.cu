@@ -81,6 +81,7 @@ int main(int argc, char **argv) {
   say("matrix");
   test_ends(backend, extent);
   test_gates(backend, extent);
+  test_images(backend, extent);
   test_types(backend, extent);
   test_quantised(backend, extent);
   test_random(backend, extent);

@@ -26,6 +26,7 @@ void test_matrix(const verify_backend *backend, Extent extent);
 void test_widths(const verify_backend *backend, Extent extent);
 void test_ends(const verify_backend *backend, Extent extent);
 void test_gates(const verify_backend *backend, Extent extent);
+void test_images(const verify_backend *backend, Extent extent);
 void test_types(const verify_backend *backend, Extent extent);
 void test_quantised(const verify_backend *backend, Extent extent);
 void test_random(const verify_backend *backend, Extent extent);

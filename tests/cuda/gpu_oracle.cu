@@ -184,6 +184,45 @@ void test_gates(const verify_backend *backend, Extent extent) {
         }
 }
 
+/* ---- images with channels first ---- */
+
+/* Channels on both sides of every change of kernel, pixels on both sides of a tile, an odd number of them, which a
+ * 16-bit type has to load one by one, and pixels out of range beside others. */
+void test_images(const verify_backend *backend, Extent extent) {
+  const char *forms[] = {"rms:fwd:%s:%s:out=y+stats",
+                         "rms:fwd:%s:%s:w=none:inplace",
+                         "layer:fwd:%s:%s:bias:out=y+stats",
+                         "layer:fwd:%s:%s:w=f32:bias:inplace",
+                         "layer:fwd:%s:%s:w=none:pad=1",
+                         "rms:bwd:%s:%s",
+                         "rms:bwd:%s:%s:recompute:w=f32:acc",
+                         "layer:bwd:%s:%s:bias",
+                         "layer:bwd:%s:%s:bias:recompute:w=f32",
+                         "layer:bwd:%s:%s:inplace:w=none:recompute",
+                         "layer:bwd:%s:%s:bias:acc:off=1:pad=2"};
+  const char *values[] = {"",           ":data=mixed", ":data=nanrows", ":data=zerorows",
+                          ":data=huge", ":data=tiny",  ":data=hugemean"};
+  const int channels[] = {1, 7, 32, 64, 65, 96, 100, 192, 256, 257, 384, 385, 500, 513, 768, 1000, 1025};
+  const int pixels[] = {1, 2, 31, 32, 33, 49, 64, 65, 196};
+  int number = 0;
+  for (const char *type : {"f32", "bf16", "f16"})
+    for (int c : channels)
+      for (int p : pixels)
+        for (const char *form : forms)
+          for (const char *value : values) {
+            char text[256];
+            number++;
+            if (extent == SMALL && (c > 400 || number % 29 != 0)) continue;
+            if (extent == QUICK && number % 5 != 0) continue;
+            const std::string shape =
+                std::to_string(number % 2 ? 3 : 1) + "x" + std::to_string(p) + "x" + std::to_string(c);
+            snprintf(text, sizeof text, form, type, shape.c_str());
+            run_text(backend, std::string(text) + ":channels=first" + value);
+            if (strstr(form, "bwd") && value[0] && !strstr(value, "huge"))
+              run_text(backend, std::string(text) + ":channels=first:dy" + (value + 1));
+          }
+}
+
 /* ---- other outputs than y in the data type ---- */
 
 static bool divides(int64_t block, int64_t width) {
