@@ -109,7 +109,7 @@ static cudaError_t launch_tiles(const TileBackward &a, int64_t blocks, const Dev
     constexpr int each = decltype(channels)::value;
     const int warps = (int)((a.job.lay.width + each - 1) / each);
     const Grid grid = {blocks, 32 * warps,
-                       room_bytes<T>(warps, 2) + (2 * sizeof(double) + sizeof(float)) * warps * each};
+                       room_bytes<T>(warps, 3) + (2 * sizeof(double) + sizeof(float)) * warps * each};
     return launch(backward_tile_kernel<T, LAYER, each>, a, grid, 1, false, device, stream);
   });
 }

@@ -304,13 +304,16 @@ __global__ void __launch_bounds__(APART_THREADS) backward_apart_kernel(const Apa
       const double u = dm * (double)g;
       return before ? (double)round_as((float)u, lay.dtype) : u;
     };
-    ApartStatistic st = {0, 0, 0};
-    const bool saved = job.rstd && (!layer || job.mean);
-    if (!saved || lay.eps_place == RMS_EPS_OUTSIDE) st = measure(lay, count, value, room);
-    if (saved && p.live) {
-      st.r = static_cast<const float *>(job.rstd)[p.statistic];
-      if (layer) st.mean = static_cast<const float *>(job.mean)[p.statistic];
+    /* what was saved of rows near the ends of the range has lost digits */
+    ApartStatistic st = {0, 0, 0}, saved = st;
+    if (job.rstd && (!layer || job.mean) && p.live) {
+      saved.r = static_cast<const float *>(job.rstd)[p.statistic];
+      if (layer) saved.mean = static_cast<const float *>(job.mean)[p.statistic];
     }
+    const bool whole_digits = saved.r >= 0x1p-32 && saved.r <= 0x1p32 && (!layer || fabs(saved.mean) >= 0x1p-60);
+    if (__syncthreads_or(p.live && !whole_digits) || lay.eps_place == RMS_EPS_OUTSIDE)
+      st = measure(lay, count, value, room);
+    if (whole_digits) st.r = saved.r, st.mean = saved.mean;
     double ue = 0, us = 0;
 #pragma unroll 4
     for (int i = 0; i < count; i++) {

@@ -18,9 +18,9 @@ template <class T, bool LAYER> struct TilePixels {
 
 /* Sums over channels: of u*e or u*h, of u, and the largest of |u| and |dy|. */
 struct TileSums {
-  float ue, u, most_u, most_dy;
+  float ue, u, most_u, most_dy, most_e;
   __device__ __forceinline__ TileSums operator+(const TileSums &b) const {
-    return {ue + b.ue, u + b.u, fmaxf(most_u, b.most_u), fmaxf(most_dy, b.most_dy)};
+    return {ue + b.ue, u + b.u, fmaxf(most_u, b.most_u), fmaxf(most_dy, b.most_dy), fmaxf(most_e, b.most_e)};
   }
 };
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
       __syncwarp(); /* gains are loaded when they are needed: all at once would take twice the registers */
       keep_words(dy, first), keep_words(x, first);
       const Four g(gains + first);
-      TileSums leaf = {0, 0, 0, 0};
+      TileSums leaf = {0, 0, 0, 0, 0};
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const float d = Word<T>::get(dy[first + i], p), u = d * g.of[i];
@@ -69,6 +69,7 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
         if (LAYER) leaf.u += u;
         leaf.most_u = fmaxf(leaf.most_u, fabsf(u));
         leaf.most_dy = fmaxf(leaf.most_dy, fabsf(d));
+        if (LAYER) leaf.most_e = fmaxf(leaf.most_e, fabsf(e));
       }
       return leaf;
     });
@@ -77,6 +78,7 @@ __device__ __forceinline__ void leave_sums(uint32_t (&dy)[CHANNELS], uint32_t (&
     if (LAYER) room.left(1)[slot] = sums.u;
     room.left(2)[slot] = sums.most_u;
     room.left(3)[slot] = sums.most_dy;
+    if (LAYER) room.left(4)[slot] = sums.most_e;
   }
 }
 
@@ -89,7 +91,8 @@ __device__ __forceinline__ bool find_factors(TileRoom<PIXELS> &room, const Width
     const double us = LAYER ? across_warps<PIXELS>(room.left(1), pixel) : 0;
     const bool tame = (r == 0 || (r >= 0x1p-32 && r <= 0x1p32)) && fabs(ue) <= 0x1p120 && fabs(us) <= 0x1p120 &&
                       is_tame(largest_of_warps<PIXELS>(room.left(2), pixel)) &&
-                      is_tame(largest_of_warps<PIXELS>(room.left(3), pixel));
+                      is_tame(largest_of_warps<PIXELS>(room.left(3), pixel)) &&
+                      (!LAYER || is_tame(largest_of_warps<PIXELS>(room.left(4), pixel)));
     float2 factor = make_float2((float)width.divided(ue), (float)width.divided(us));
     if (!LAYER) factor.x = (float)width.divided(ue * (r * r * r));
     if (!tame) factor.x = NAN;
@@ -235,7 +238,6 @@ __device__ __forceinline__ void load_statistic(TilePixels<T, LAYER> &of, const r
     of.centre.low[p] = 0;
     if (threadIdx.x < 32) {
       room.r[pixel_of<T>(p)] = of.r[p];
-      room.exact[pixel_of<T>(p)] = make_double2(of.centre.high[p], of.r[p]);
     }
   }
 }
@@ -249,7 +251,7 @@ __global__ void __launch_bounds__(BACKWARD_TILE_THREADS(CHANNELS), CHANNELS == 8
   const rms_backward_job &job = a.job;
   const rms_layout &lay = job.lay;
   const int warps = (int)blockDim.x / 32, columns = warps * CHANNELS;
-  double *const sums = reinterpret_cast<double *>(reinterpret_cast<char *>(dynamic) + room_bytes<T>(warps, 2));
+  double *const sums = reinterpret_cast<double *>(reinterpret_cast<char *>(dynamic) + room_bytes<T>(warps, 3));
   float *const all_gains = reinterpret_cast<float *>(sums + 2 * columns);
   const float *const gains = all_gains + threadIdx.x / 32 * CHANNELS;
   stage_gains<T>(all_gains, lay, columns);
@@ -279,7 +281,8 @@ __global__ void __launch_bounds__(BACKWARD_TILE_THREADS(CHANNELS), CHANNELS == 8
     const unsigned wild = leave_out_wild(dy, x, of, factor, room);
     write_gradients(a, dy, x, of, factor, gains, sums, at, wild);
     if (!some_wild) continue;
-    if (!a.saved) measure_wild<T, LAYER>(job.x, at, wild, room, a.width, a.eps, [](int, double, double) {});
+    /* also where they were saved: small numbers have lost digits there */
+    measure_wild<T, LAYER>(job.x, at, wild, room, a.width, a.eps, [](int, double, double) {});
     find_wild_factors<T, LAYER>(a, at, wild, gains, room);
     write_wild(a, at, wild, room, gains, sums);
     __syncthreads(); /* the next tile's saved statistics go where these are read */

@@ -156,8 +156,6 @@ __global__ void __launch_bounds__(MOST, (NV == 8 ? 1 : 1024 / MOST))
   const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
   wait_for_previous();
   let_next_start();
-  if (QUANTISED && threadIdx.x == 0 && p.ahead > 0 && row + p.ahead < p.rows) /* of a block that has yet to start */
-    prefetch_bulk(row_at<OPTIONS>(p.x, place_of_row<OPTIONS>(p.inner, row + p.ahead)), p.bytes);
 
   Packed<T, V> x[1][NV], no_gate[NV];
   load_row<T, T, RESIDUAL, OPTIONS, RMS_GATE_NONE>(p, place, x[0], no_gate);

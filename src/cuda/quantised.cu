@@ -9,23 +9,17 @@
 
 namespace rms_cuda {
 
-/* Rows of so many blocks as the device holds at once are asked for early. */
-enum { AHEAD = 1 };
-
 namespace { /* what differs from one compilation to the next keeps to itself */
 
 template <class T, int LINE, bool QUANTISED>
-cudaError_t launch_line(const QuantisedJob &given, const Device &device, cudaStream_t stream) {
+cudaError_t launch_line(const QuantisedJob &job, const Device &device, cudaStream_t stream) {
   constexpr QuantisedLine line = quantised_table[LINE];
   if constexpr (LINE + 1 < quantised_lines) {
-    if (given.p.vectors > line.per_thread * line.threads)
-      return launch_line<T, LINE + 1, QUANTISED>(given, device, stream);
+    if (job.p.vectors > line.per_thread * line.threads) return launch_line<T, LINE + 1, QUANTISED>(job, device, stream);
   }
-  QuantisedJob job = given;
   const int per_warp = 32 * line.per_thread;
   const size_t staged = job.q_type == RMS_Q8_0 ? ((size_t)job.p.width / 32 * 34 + 15) / 16 * 16 : 0;
   const Grid grid = {job.p.rows, (job.p.vectors + per_warp - 1) / per_warp * 32, staged};
-  if (device.clusters) job.p.ahead = (unsigned)(AHEAD * device.multiprocessors * 1024 / grid.threads);
   const bool residual = job.p.residual.data, options = !QUANTISED || job.options;
   return launch(
       options    ? residual ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, true, line.threads>
