@@ -201,8 +201,8 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
  * Channels first: images [n][channels][height][width] whose channels are normalised are outer = n, inner = height*width,
  * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
  * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
- * rows lie next to each other (inner_stride = 1). A call with such tensors has neither weight_per_inner nor q, and the rows of all of
- * them together take at most 50 KB: anything else is RMS_E_UNSUPPORTED. */
+ * rows lie next to each other (inner_stride = 1). A call with such tensors has neither weight_per_inner nor q, and on the
+ * CPU the rows of all of them together take at most 50 KB: anything else is RMS_E_UNSUPPORTED. */
 typedef struct rms_view {
   void *data;
   int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */
@@ -293,8 +293,8 @@ typedef struct rms_executor rms_executor;
 /* y = norm(x [+ residual]) * g [+ bias]; with a gate, see rms_gate_place: x*act(z) is (x + residual)*act(z) there.
  *
  * Aliasing: y and residual_out may each be exactly x, residual or gate (same pointer and strides, elements of the same
- * size): in place. Any other overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching (q and k slices of one
- * tensor) are fine.
+ * size): in place. Any other overlap of an output with an argument is RMS_E_ALIAS; rows that interleave without touching
+ * (q and k slices of one tensor) are fine.
  * executor: NULL runs on the calling thread. */
 static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_args *args, const rms_executor *executor);
 

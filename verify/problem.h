@@ -32,8 +32,9 @@
  *   dres              bwd: add an incoming residual gradient
  *   recompute         bwd: compute the statistics again
  *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
- *   out=A+B+...       outputs. fwd: y, sum, stats, q (default y, with q= q; with res also sum; one of y, q, stats); bwd: dx, ds, dw,
- *                     db, dz (default dx, dw with a weight, db with a bias, dz with a gate)
+ *   out=A+B+...       outputs. fwd: y, sum, stats, q: one of y, q and stats is among them (default y, or q with q=; with
+ *                     res also sum); bwd: dx, ds (dresidual_out), dw, db, dz (default dx, dw with a weight, db with a
+ *                     bias, dz with a gate)
  *   grad=same|f32     type of dweight and dbias: the data type or f32 (default: the weight type)
  *   channels=first    rows lie side by side: OUTER images of COLS channels of INNER pixels
  *   pad=N             N extra elements between rows, or between channels
