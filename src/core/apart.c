@@ -166,7 +166,7 @@ int64_t rms_forward_apart_bytes(const rms_forward_job *job) {
   return apart_bytes(&job->lay, tensors, FORWARD_TENSORS);
 }
 
-static void *moved(const void *array, int64_t elements, int64_t size) {
+static void *array_at(const void *array, int64_t elements, int64_t size) {
   return array ? (char *)(uintptr_t)array + elements * size : NULL;
 }
 
@@ -185,10 +185,10 @@ void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64
     t.rows = end - t.row;
     const int64_t segment = t.row * lay->groups;
     open_tile(&t);
-    sub.rstd = moved(job->rstd, segment, statistic);
-    sub.mean = moved(job->mean, segment, statistic);
-    sub.stats_in = moved(job->stats_in, segment, sizeof(rms_stat));
-    sub.stats_out = moved(job->stats_out, segment, sizeof(rms_stat));
+    sub.rstd = array_at(job->rstd, segment, statistic);
+    sub.mean = array_at(job->mean, segment, statistic);
+    sub.stats_in = array_at(job->stats_in, segment, sizeof(rms_stat));
+    sub.stats_out = array_at(job->stats_out, segment, sizeof(rms_stat));
     kernel(&sub, 0, t.rows * lay->groups);
     close_tile(&t);
   }
@@ -220,11 +220,11 @@ int64_t rms_backward_apart_bytes(const rms_backward_job *job) {
 static void open_gradients(const tile *t, const rms_backward_job *job, rms_backward_job *sub) {
   const int64_t segment = t->row * t->lay->groups, statistic = t->lay->dtype == RMS_F64 ? 8 : 4;
   open_tile(t);
-  sub->rstd = moved(job->rstd, segment, statistic);
-  sub->mean = moved(job->mean, segment, statistic);
-  sub->stats_in = moved(job->stats_in, segment, sizeof(rms_stat));
-  sub->sums_in = moved(job->sums_in, segment, sizeof(rms_grad_sum));
-  sub->sums_out = moved(job->sums_out, segment, sizeof(rms_grad_sum));
+  sub->rstd = array_at(job->rstd, segment, statistic);
+  sub->mean = array_at(job->mean, segment, statistic);
+  sub->stats_in = array_at(job->stats_in, segment, sizeof(rms_stat));
+  sub->sums_in = array_at(job->sums_in, segment, sizeof(rms_grad_sum));
+  sub->sums_out = array_at(job->sums_out, segment, sizeof(rms_grad_sum));
 }
 
 /* The sums of a tile that ends within a block stay in the block. */
