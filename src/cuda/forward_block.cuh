@@ -122,11 +122,13 @@ template <bool LAYER, int MOST> constexpr int gated_block_blocks = (LAYER ? 512 
  * quicker for few rows; otherwise the registers are worth more. */
 template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST,
           rms_gate_place GATE>
-__global__ void
-__launch_bounds__(MOST, (GATE != RMS_GATE_NONE
-                             ? gated_block_blocks<LAYER, MOST>
-                             : forward_block_blocks<T, S, NV, OPTIONS, SHIFTED && (RESIDUAL || LAYER), EARLY, MOST>))
-    forward_block_kernel(const __grid_constant__ ForwardJob p) {
+__global__ void __launch_bounds__(
+    MOST, (GATE != RMS_GATE_NONE
+               ? gated_block_blocks<LAYER, MOST>
+               : forward_block_blocks<T, S, NV, OPTIONS,
+                                      (SHIFTED && (RESIDUAL || LAYER)) ||
+                                          (std::is_same<T, __half>::value && OPTIONS && LAYER && RESIDUAL),
+                                      EARLY, MOST>)) forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
   const int64_t row = blockIdx.x;

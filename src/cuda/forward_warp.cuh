@@ -183,12 +183,17 @@ struct WarpRows {
   }
 };
 
+/* f16 takes a few registers more than bf16. */
+template <class T, bool RESIDUAL, bool OPTIONS>
+constexpr bool needs_more = RESIDUAL &&OPTIONS &&std::is_same<T, __half>::value;
+
 /* A warp has ROWS * 32/team rows. */
 template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED,
           rms_gate_place GATE>
-__global__ void
-__launch_bounds__(WARP_FORWARD_THREADS,
-                  (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED, (sizeof(S) != sizeof(T) || GATE != RMS_GATE_NONE)>))
+__global__ void __launch_bounds__(
+    WARP_FORWARD_THREADS,
+    (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED,
+                         (sizeof(S) != sizeof(T) || GATE != RMS_GATE_NONE || needs_more<T, RESIDUAL, OPTIONS>)>))
     forward_warp_kernel(const __grid_constant__ ForwardJob p) {
   WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS, SHIFTED, GATE> rows(p);
   if (NV < 4 && blockIdx.x < p.ahead) rows.prefetch();
