@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * NumPy's .npy files: a strict reader of format versions 1.0, 2.0 and 3.0, and a writer of 1.0 that leaves whole files
- * or none. int8 and 8-bit floats, as bytes, are written only. bfloat16, which NumPy itself does not know, has the type '<V2': that is how the ml_dtypes
- * package stores it. */
+ * or none. int8 and 8-bit floats, as bytes, are written only. bfloat16, which NumPy itself does not know, has the type
+ * '<V2': that is how the ml_dtypes package stores it. */
 #ifndef RMSNORM_CLI_NPY_H
 #define RMSNORM_CLI_NPY_H
 

@@ -55,7 +55,8 @@ typedef struct verify_row {
 int verify_row_create(verify_row *row, const verify_spec *spec);
 void verify_row_destroy(verify_row *row);
 
-/* g = weight + offset rounded to the arithmetic type, and with RMS_GAIN_AS_WEIGHT to the weight's; the stored sum of x and residual. Exactly as specified. */
+/* g = weight + offset rounded to the arithmetic type, and with RMS_GAIN_AS_WEIGHT to the weight's; the stored sum of x
+ * and residual. Exactly as specified. */
 double verify_gain(const verify_spec *spec, double weight);
 double verify_residual_sum(const verify_spec *spec, double x, double residual);
 

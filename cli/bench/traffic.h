@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a problem must read and write: its tensors of rows, and weights of which each row has its own. The copies that a timing is compared with move the same. */
+ * What a problem must read and write: its tensors of rows, and weights of which each row has its own. The copies that a
+ * timing is compared with move the same. */
 #ifndef RMSNORM_BENCH_TRAFFIC_H
 #define RMSNORM_BENCH_TRAFFIC_H
 

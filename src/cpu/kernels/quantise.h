@@ -152,11 +152,9 @@ NOINLINE void K(put_q8_0)(char *to, const K(scales) * s, const char *y, int coun
   V(store)(half, V(load)(s->scale, RMS_F32, 0), RMS_F16, 0);
   for (int b = 0; b < count; b++, to += RMS_Q8_0_BYTES, y += RMS_Q8_0_ELEMENTS * T_SIZE) {
     memcpy(to, half + 2 * b, 2);
-    if (__builtin_expect(K(is_within)(s->scale[b], RMS_Q8_0), 1))
-      K(convert_as)
-      (to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], RMS_I8, (K(quantising)){.within = true, .ahead = ahead});
-    else
-      K(convert_i8)(to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], (K(quantising)){false});
+    if (__builtin_expect(K(is_within)(s->scale[b], RMS_Q8_0), 1)) K(convert_as)
+    (to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], RMS_I8, (K(quantising)){.within = true, .ahead = ahead});
+    else K(convert_i8)(to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], (K(quantising)){false});
   }
 }
 
