@@ -42,6 +42,7 @@ failed(const char *file, int line, const char *format, ...) {
   if (context[0]) fprintf(stderr, "    with: %s\n", context);
   repeat_line();
   funlockfile(stderr);
+  if (getenv("RMSNORM_FIRST_FAILURE")) _Exit(1);
   return 0;
 }
 
@@ -144,8 +145,15 @@ long t_failures(void) {
 
 t_isas t_usable_isas(void) {
   t_isas list = {{0}, 0};
-  for (int i = 0; i < rms_isa_count() && list.count < (int)T_COUNT(list.name); i++)
-    if (rms_isa_usable(rms_isa_name(i))) list.name[list.count++] = rms_isa_name(i);
+  const char *only = getenv("RMSNORM_ONLY_ISA");
+  for (int i = 0; i < rms_isa_count() && list.count < (int)T_COUNT(list.name); i++) {
+    const char *name = rms_isa_name(i);
+    if (rms_isa_usable(name) && (!only || strcmp(only, name) == 0)) list.name[list.count++] = name;
+  }
+  if (list.count == 0) {
+    fprintf(stderr, "%s: RMSNORM_ONLY_ISA asks for %s, which is not usable here\n", program, only);
+    exit(2);
+  }
   return list;
 }
 

@@ -221,6 +221,42 @@ static void spoiled_weight(void) {
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
 
+/* A row called alone has its own loops; it gets the bits it has among others, and a weight of -0 keeps its sign in both.
+ * Widths with and without a whole group of vectors, every type of data and weight, either rounding. */
+static void row_alone(void) {
+  enum { ROWS = 9, COLS = 200 };
+  static const int64_t widths[] = {5, 40, 64, 128, COLS};
+  static const int32_t types[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++)
+    for (int k = 0; k < 5 * 4 * 2 * 2; k++) {
+      const int32_t type = types[k / 5 % 4], weight_type = k / 20 % 2 && type != RMS_F64 ? RMS_F32 : type;
+      const int64_t cols = widths[k % 5], size = (int64_t)rms_dtype_size(type);
+      double x[ROWS * COLS], together[ROWS * COLS], alone[ROWS * COLS], weight[COLS];
+      t_fill(x, (rms_dtype)type, ROWS * cols, T_NORMAL, t_seed(), 1, 0);
+      t_fill(weight, (rms_dtype)weight_type, cols, T_NORMAL, t_seed(), 2, 0);
+      const size_t weight_size = rms_dtype_size(weight_type);
+      memset((char *)weight + 3 * weight_size, 0, weight_size);
+      ((char *)weight)[4 * weight_size - 1] = (char)0x80; /* -0 */
+      rms_spec spec = {.cols = cols, .eps = 1e-5, .rounding = k / 40};
+      rms_forward_args args = {
+          .outer = ROWS, .x = {x, type}, .y = {.data = together}, .weight = weight, .weight_dtype = weight_type};
+      T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+      T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+      t_context("isa=%s k=%d", isas.name[isa], k);
+      args.outer = 1;
+      for (int row = 0; row < ROWS; row++) {
+        args.x.data = (char *)x + row * cols * size;
+        args.y.data = (char *)alone + row * cols * size;
+        T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+        const int64_t sign = (row * cols + 4) * size - 1;
+        T_EQ_INT((((char *)x)[sign] ^ 0x80) & 0x80, ((char *)together)[sign] & 0x80);
+      }
+      T_EQ_BYTES(together, alone, (size_t)(ROWS * cols * size));
+    }
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+}
+
 /* The gradient of every element of a row depends on all of them: a NaN in the weight makes them all NaN, also beside an
  * infinity, which makes r zero. And a NaN with a payload in an f32 residual, outside the statistic, stays one. */
 static void spoiled_gradients(void) {
@@ -397,6 +433,7 @@ int main(int argc, char **argv) {
                                  {"optional_outputs", optional_outputs},
                                  {"statistic_of_zero", statistic_of_zero},
                                  {"spoiled_row", spoiled_row},
+                                 {"row_alone", row_alone},
                                  {"spoiled_weight", spoiled_weight},
                                  {"spoiled_gradients", spoiled_gradients},
                                  {"sum_in_f32", sum_in_f32},
