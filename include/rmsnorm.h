@@ -118,8 +118,10 @@ typedef enum rms_kind {
 } rms_kind;
 
 typedef enum rms_eps_place {
-  RMS_EPS_INSIDE = 0, /* r = 1/sqrt(ms + eps): nearly every model                       */
-  RMS_EPS_OUTSIDE = 1 /* r = 1/(sqrt(ms) + eps): the torch code of the RMSNorm paper    */
+  RMS_EPS_INSIDE = 0,  /* r = 1/sqrt(ms + eps): nearly every model                                            */
+  RMS_EPS_OUTSIDE = 1, /* r = 1/(sqrt(ms) + eps): the torch code of the RMSNorm paper                         */
+  RMS_EPS_CLAMP = 2    /* r = 1/max(sqrt(ms), eps): an L2 norm of at least eps*sqrt(k), then times sqrt(k), as
+                          Zaya's. Below that, r does not depend on x, and dx = u*r                            */
 } rms_eps_place;
 
 typedef enum rms_rounding {
@@ -145,6 +147,18 @@ typedef enum rms_gain_rounding {
   RMS_GAIN_WIDE = 0,     /* to the arithmetic of the data: f32, or f64. Gemma                                             */
   RMS_GAIN_AS_WEIGHT = 1 /* to the type of the weight: Nemotron's LayerNorm1P; the scale of adaLN as models write it      */
 } rms_gain_rounding;
+
+/* Models that round between x and y, or in the gradient, where others do not. They matter for bf16 and f16 data: T(v) is v
+ * rounded to T, and every sum is formed in f32 and rounded once. With f32 and f64 data each is RMS_STEPS_WIDE. A call with
+ * such steps has no gate. dx is rounded to T before dresidual or an old dx is added to it. */
+typedef enum rms_steps {
+  RMS_STEPS_WIDE = 0,  /* f32 throughout; what is rounded is said by rms_rounding                                         */
+  RMS_STEPS_TERMS = 1, /* RMS; backward alone: dx = T(T(u*r) + T(-x*c)). T5, Idefics, CpmAnt                              */
+  RMS_STEPS_RSTD = 2,  /* RMS with eps inside: h = T(x*T(r)), and as autograd differentiates that:
+                          dx = T(T(u*T(r)) + T(-x*c)) with c = (T(sum T(u*x)) * r^3) / k. DeepSeek-V4's unweighted norm   */
+  RMS_STEPS_ALL = 3    /* every step is rounded to T: see docs/numerics.md. ImageGPT (RMS), VitDet (LayerNorm), the
+                          paper's torch code (RMS, eps outside), Zaya's (RMS, RMS_EPS_CLAMP)                              */
+} rms_steps;
 
 /* `partial` of a shard that holds no element of the statistic; for rms_stats and the other split functions only. */
 #define RMS_PARTIAL_NONE ((int64_t)-1)
@@ -181,7 +195,8 @@ typedef struct rms_spec {
   int64_t scale_block;      /* of a quantised output q: see rms_forward_args                                              */
   double scale_least;       /* computed scales are at least this; 0: no bound                                             */
   int32_t gain_rounding;    /* rms_gain_rounding                                                                          */
-  int32_t reserved;         /* 0; anything else is RMS_E_VERSION                                                          */
+  int32_t steps;            /* rms_steps. RMS_STEPS_RSTD and RMS_STEPS_ALL round h to T (`rounding` is then that before
+                               the weight), and have neither partial nor a split form: RMS_E_UNSUPPORTED                  */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.

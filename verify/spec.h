@@ -21,6 +21,7 @@ typedef struct verify_spec {
   rms_gate_place gate_place;
   rms_activation activation;
   rms_gain_rounding gain_rounding;
+  rms_steps steps;
   rms_dtype dtype;          /* x, dx, gate; y and dy unless y_dtype says otherwise */
   rms_dtype y_dtype;        /* y, dy; 0: as x                              */
   rms_dtype weight_dtype;   /* weight, bias                                */
@@ -60,7 +61,7 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .scale_least = s->scale_least,
 
                    .gain_rounding = (int32_t)s->gain_rounding,
-                   .reserved = 0};
+                   .steps = (int32_t)s->steps};
   return spec;
 }
 

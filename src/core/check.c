@@ -86,6 +86,21 @@ static bool is_below_zero(double value) {
   return rms_bits_of(value) > rms_bits_of(-0.0);
 }
 
+/* The forms that round where others do not, of which each has what its models have. */
+static rms_status check_steps(const rms_spec *spec, int flags) {
+  bool rms = spec->kind == RMS_KIND_RMS, inside = spec->eps_place == RMS_EPS_INSIDE;
+  bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
+  if (spec->steps < RMS_STEPS_WIDE || spec->steps > RMS_STEPS_ALL) return RMS_E_MODE;
+  if ((flags & RMS_CHECK_DEVICE) && (spec->steps != RMS_STEPS_WIDE || spec->eps_place == RMS_EPS_CLAMP))
+    return RMS_E_UNSUPPORTED;
+  if (spec->steps == RMS_STEPS_WIDE) return RMS_OK;
+  if (spec->gate_place != RMS_GATE_NONE) return RMS_E_UNSUPPORTED;
+  if (spec->steps == RMS_STEPS_ALL ? !rms && !inside : !rms) return RMS_E_UNSUPPORTED;
+  if (spec->steps == RMS_STEPS_TERMS) return RMS_OK;
+  if (spec->steps == RMS_STEPS_RSTD && !inside) return RMS_E_UNSUPPORTED;
+  return spec->partial || split ? RMS_E_UNSUPPORTED : RMS_OK;
+}
+
 rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_layout *lay) {
   /* eps and the offset in the arithmetic of the data: they may vanish there, but not become infinite */
   const double limit = dtype == RMS_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
@@ -96,14 +111,14 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   int64_t groups = spec->groups ? spec->groups : 1;
   int64_t width = groups > 1 ? spec->cols / groups : spec->cols;
   if (spec->partial || spec->indices) TRY(check_partial(spec, flags, width));
-  if (spec->eps_place != RMS_EPS_INSIDE && spec->eps_place != RMS_EPS_OUTSIDE) return RMS_E_MODE;
+  if (spec->eps_place < RMS_EPS_INSIDE || spec->eps_place > RMS_EPS_CLAMP) return RMS_E_MODE;
   if (spec->rounding != RMS_ROUND_AFTER_WEIGHT && spec->rounding != RMS_ROUND_BEFORE_WEIGHT) return RMS_E_MODE;
   if (exceeds(spec->weight_offset, limit)) return RMS_E_MODE;
   if (spec->gate_place < RMS_GATE_NONE || spec->gate_place > RMS_GATE_BEFORE) return RMS_E_MODE;
   if (spec->activation != RMS_ACT_SILU && spec->activation != RMS_ACT_SIGMOID) return RMS_E_MODE;
   if (spec->weight_per_inner != 0 && spec->weight_per_inner != 1) return RMS_E_MODE;
   if (spec->gain_rounding != RMS_GAIN_WIDE && spec->gain_rounding != RMS_GAIN_AS_WEIGHT) return RMS_E_MODE;
-  if (spec->reserved != 0) return RMS_E_VERSION;
+  TRY(check_steps(spec, flags));
   if (spec->scale_block < 0 || (spec->scale_block && width % spec->scale_block)) return RMS_E_SCALE;
   if (is_below_zero(spec->scale_least) || exceeds(spec->scale_least, 3.4028234663852886e38)) return RMS_E_SCALE;
 
@@ -116,7 +131,8 @@ rms_status rms_check_spec(const rms_spec *spec, rms_dtype dtype, int flags, rms_
   lay->dtype = dtype;
   lay->kind = (rms_kind)spec->kind;
   lay->eps_place = (rms_eps_place)spec->eps_place;
-  lay->rounding = (rms_rounding)spec->rounding;
+  lay->steps = dtype == RMS_F32 || dtype == RMS_F64 ? RMS_STEPS_WIDE : (rms_steps)spec->steps;
+  lay->rounding = lay->steps >= RMS_STEPS_RSTD ? RMS_ROUND_BEFORE_WEIGHT : (rms_rounding)spec->rounding;
   lay->gate_place = (rms_gate_place)spec->gate_place;
   lay->activation = (rms_activation)spec->activation;
   lay->gain_as_weight = spec->gain_rounding == RMS_GAIN_AS_WEIGHT;

@@ -16,7 +16,7 @@ int64_t rms_check_common_forward(const rms_spec *spec, const rms_forward_args *a
   int32_t t = args->x.dtype, w = args->weight_dtype;
   uint32_t modes =
       (uint32_t)(spec->kind | spec->eps_place | (spec->rounding & ~1) | spec->weight_per_inner | spec->gate_place |
-                 spec->activation | spec->gain_rounding | spec->reserved | args->x.reserved | args->y.reserved);
+                 spec->activation | spec->gain_rounding | spec->steps | args->x.reserved | args->y.reserved);
   uint64_t unusual =
       modes | (uintptr_t)spec->indices | rms_bits_of(spec->weight_offset) |
       (((uint64_t)spec->groups | (uint64_t)args->inner | (uint64_t)args->x.col_stride | (uint64_t)args->y.col_stride) &
@@ -50,6 +50,7 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->lay.kind = RMS_KIND_RMS;
   job->lay.eps_place = RMS_EPS_INSIDE;
   job->lay.rounding = (rms_rounding)spec->rounding;
+  job->lay.steps = RMS_STEPS_WIDE;
   job->lay.gate_place = RMS_GATE_NONE;
   job->lay.activation = RMS_ACT_SILU;
   job->lay.gain_as_weight = job->lay.residual_is_f32 = job->lay.per_inner = false;

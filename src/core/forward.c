@@ -205,7 +205,7 @@ rms_status rms_norm_f32(float *y, const float *x, const float *weight, int64_t r
   spec.scale_block = 0;
   spec.scale_least = 0;
   spec.gain_rounding = RMS_GAIN_WIDE;
-  spec.reserved = 0;
+  spec.steps = RMS_STEPS_WIDE;
   args.outer = rows;
   args.inner = 1;
   args.x = args.residual = args.gate = no_input;

@@ -29,6 +29,7 @@ typedef struct {
   rms_kind kind;
   rms_eps_place eps_place;
   rms_rounding rounding;
+  rms_steps steps;
   rms_gate_place gate_place;
   rms_activation activation;
   bool gain_as_weight;  /* weight + offset is rounded to the weight's type              */

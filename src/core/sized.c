@@ -38,7 +38,7 @@ AT(rms_spec, activation, 68);
 AT(rms_spec, scale_block, 72);
 AT(rms_spec, scale_least, 80);
 AT(rms_spec, gain_rounding, 88);
-AT(rms_spec, reserved, 92);
+AT(rms_spec, steps, 92);
 
 SIZE(rms_view, 40);
 AT(rms_view, data, 0);

@@ -16,7 +16,7 @@ INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradien
   const rms_layout *lay = &job->lay;
   if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
   if (job->rstd && lay->eps_place == RMS_EPS_INSIDE) {
-    K(statistic) st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0};
+    K(statistic) st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0, false};
     return st;
   }
   return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
@@ -57,6 +57,7 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->weight_is_f32 = lay->weight_is_f32;
   s->residual_is_f32 = lay->residual_is_f32;
   s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
+  s->terms = lay->steps == RMS_STEPS_TERMS;
   s->add_to_dx = job->add_to_dx;
   s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
   for (int i = 0; i < 4; i++)
@@ -70,7 +71,7 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
+  return (alone || all) && lay->steps == RMS_STEPS_WIDE && !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
          job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
 }
 
@@ -179,7 +180,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   else if (m->in_range)
     g = K(sums_of)(&m->s, m->st, layer, common, gate);
   m->co = K(coefficients_of)(&job->lay, m->st, g);
-  m->in_range = m->in_range && K(sums_in_range)(g) && (layer || K(c_in_range)(m->co));
+  m->in_range = m->in_range && K(sums_in_range)(g) && (layer || m->st.clamped || K(c_in_range)(m->co));
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
 }
 
@@ -266,6 +267,10 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(m.s.dy_type)) - m.s.dy;
   }
   const int64_t number = K(number_of)(job, i);
+  if (T != REAL_TYPE && lay->steps >= RMS_STEPS_RSTD) {
+    K(backward_stepwise)(job, &m.s, number);
+    return;
+  }
   K(measure_gradient)(job, &m, number, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {
     m.s.gain = NULL; /* there, a gain says that the job is common */

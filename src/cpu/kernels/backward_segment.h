@@ -29,6 +29,7 @@ typedef struct {
   K(gain_form) gain_form;
   rms_dtype dy_type;
   bool mixed; /* of a common job */
+  bool terms; /* the two terms of dx are rounded on their own */
   bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
@@ -240,12 +241,14 @@ typedef struct {
 
 static inline K(coefficients) K(coefficients_of)(const rms_layout *lay, K(statistic) st, K(row_sums) sums) {
   K(coefficients) co = {0, 0, 0};
-  bool inside = lay->eps_place == RMS_EPS_INSIDE;
+  const bool inside = lay->eps_place == RMS_EPS_INSIDE, clamp = lay->eps_place == RMS_EPS_CLAMP;
   if (lay->kind == RMS_KIND_LAYER) {
     co.a = sums.ux / st.k;
     co.b = sums.u / st.k;
-    if (!inside) co.a = st.rms == 0 ? 0 : co.a / (st.r * st.rms);
-  } else if (inside) {
+    if (!inside) co.a = st.rms == 0 || st.clamped ? 0 : clamp ? co.a : co.a / (st.r * st.rms);
+  } else if (st.clamped) {
+    co.c = 0;
+  } else if (inside || clamp) {
     co.c = sums.ux == 0 ? 0 : (sums.ux * ((st.r * st.r) * st.r)) / st.k;
   } else {
     co.c = st.rms == 0 ? 0 : ((sums.ux * (st.r * st.r)) / st.rms) / st.k;
@@ -310,11 +313,30 @@ typedef struct {
   REAL c;
 } K(gradient_constants);
 
+/* dx of the norm, with what is added to it. */
+INLINE void K(put_dx)(const K(gradient) * s, VEC dx, int64_t j, int n, K(sweep) w) {
+  if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
+  if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
+  if (s->dx && w.gate)
+    K(put_clean)(s->dx, j, n, dx, s->stream_dx);
+  else if (s->dx)
+    K(put)(s->dx, j, n, dx, false, s->stream_dx);
+  if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
+}
+
+/* A scaled result as it is without the scale. */
+INLINE VEC K(unscaled)(const K(gradient) * s, VEC v, K(sweep) w) {
+  if (w.scaled)
+    for (int i = 0; i < 4; i++)
+      v = V(mul)(v, V(set)(s->down[i]));
+  return v;
+}
+
 /* The second sweep of segments that are scaled, and of jobs that are not common. */
 INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
                                K(sweep) w) {
   const bool after = w.gate ? w.after : !w.common && s->gate, gated = w.gate ? !w.after : !w.common && s->x.gate;
-  VEC dy = K(load_dy)(s, j, n, w), dm = dy, x = dy, dz = dy, h, dx;
+  VEC dy = K(load_dy)(s, j, n, w), dm = dy, x = dy, dz = dy, terms = dy, h, dx;
   K(gate_vectors) gate = {dy, dy};
   if (w.gate)
     gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
@@ -329,20 +351,19 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
     dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));
   } else {
     h = V(mul)(v, k.r);
-    dx = V(sub)(V(mul)(u, k.r), V(mul)(K(mask_statistic)(s, k.c, j, next), v));
+    VEC first = V(mul)(u, k.r), second = V(mul)(K(mask_statistic)(s, k.c, j, next), v);
+    dx = V(sub)(first, second);
+    if (T != REAL_TYPE && !w.common && !w.gate && s->terms) {
+      first = V(round)(K(unscaled)(s, first, w), T);
+      second = V(round)(K(unscaled)(s, second, w), T);
+      terms = V(round)(V(sub)(first, second), T);
+    }
   }
-  if (w.scaled)
-    for (int i = 0; i < 4; i++)
-      dx = V(mul)(dx, V(set)(s->down[i]));
+  dx = K(unscaled)(s, dx, w);
+  if (T != REAL_TYPE && !w.common && !w.gate && !w.layer && s->terms) dx = terms;
   if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n, w)) : V(mul)(dx, x), gate.slope);
   if (gated) dx = V(mul)(dx, gate.act);
-  if (!w.common && s->dresidual) dx = V(add)(dx, K(load)(s->dresidual, j, n, s->residual_is_f32));
-  if (!w.common && s->add_to_dx) dx = V(add)(dx, K(load)(s->dx, j, n, false));
-  if (s->dx && w.gate)
-    K(put_clean)(s->dx, j, n, dx, s->stream_dx);
-  else if (s->dx)
-    K(put)(s->dx, j, n, dx, false, s->stream_dx);
-  if (!w.common && s->dresidual_out) K(put)(s->dresidual_out, j, n, dx, s->residual_is_f32, s->stream_residual);
+  K(put_dx)(s, dx, j, n, w);
   if (w.gate)
     K(put_clean)(s->dgate, j, n, dz, s->stream_dgate);
   else if (!w.common && s->dgate)

@@ -6,7 +6,8 @@
  * finished, then written, so that the divisions and roots of one overlap with the sums of the others. Short rows go
  * through forward_short.h, others through forward_common.h.
  *
- * All other jobs, and segments out of range, are processed one segment after the other by forward_segment.h.
+ * All other jobs, and segments out of range, are processed one segment after the other by forward_segment.h, or by
+ * stepwise.h.
  *
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
@@ -53,7 +54,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
 /* Jobs for forward_common.h. A gate beside anything but a weight in T goes the general way. */
 static bool K(forward_is_common)(const rms_forward_job *job) {
   const rms_layout *lay = &job->lay;
-  if (job->stats_in || lay->k == 0 || !job->y.data) return false;
+  if (job->stats_in || lay->k == 0 || !job->y.data || lay->steps >= RMS_STEPS_RSTD) return false;
   if (lay->residual_is_f32 && lay->k < lay->width) return false; /* a NaN with a payload may stand outside the sum */
   if (lay->gate_place == RMS_GATE_NONE) return true;
   return lay->weight && !job->bias && !job->residual.data && lay->kind == RMS_KIND_RMS && !lay->indices &&
@@ -85,7 +86,10 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   } else {
     rms_cursor at = rms_cursor_at(lay, first);
     for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay))
-      K(forward_segment)(job, &at, i);
+      if (T != REAL_TYPE && lay->steps >= RMS_STEPS_RSTD)
+        K(forward_stepwise)(job, &at, i);
+      else
+        K(forward_segment)(job, &at, i);
   }
   if (job->stream_y || job->stream_residual) vec_stream_fence();
 }

@@ -446,15 +446,17 @@ INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
   return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
 }
 
-/* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). */
+/* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). clamped: the
+ * root mean square is below an eps that bounds it, so that r does not depend on the segment. */
 typedef struct {
   REAL r, mean, rms, k;
   int e;
+  bool clamped;
 } K(statistic);
 
 INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
   REAL ms = m.sum / k, eps = K(eps)(lay), root;
-  K(statistic) st = {0, m.mean, 0, k, m.e};
+  K(statistic) st = {0, m.mean, 0, k, m.e, false};
   if (lay->eps_place == RMS_EPS_INSIDE) {
     if (m.e) eps = (REAL)rms_ldexp((double)eps, 2 * m.e);
     root = SQRT(ms + eps);
@@ -463,6 +465,10 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
     st.rms = SQRT(ms);
     if (m.more) st.rms = (REAL)rms_ldexp((double)st.rms, -m.more);
     root = st.rms + eps;
+    if (lay->eps_place == RMS_EPS_CLAMP) {
+      st.clamped = st.rms < eps;
+      root = st.clamped ? eps : st.rms;
+    }
   }
   st.r = root == 0 ? 0 : 1 / root;
   return st;

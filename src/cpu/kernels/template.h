@@ -12,10 +12,12 @@
 #include "forward_common.h"
 #include "forward_short.h"
 #include "forward_row.h"
+#include "stepwise.h"
 #include "forward.h"
 #include "backward_segment.h"
 #include "backward_scaled.h"
 #include "backward_common.h"
+#include "backward_stepwise.h"
 #include "backward.h"
 #include "columns.h"
 #if !T_IS_F64
