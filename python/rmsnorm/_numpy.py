@@ -143,6 +143,7 @@ def rms_norm(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: Any = None,
     out: Any = None,
     threads: int | None = 1,
@@ -171,7 +172,10 @@ def rms_norm(
     groups
         The row is normalised as that many pieces.
     eps_place
-        "inside" the square root, or "outside".
+        "inside" the square root, or "outside"; with "clamp" the root mean square is at least eps, as in an L2 norm with a bound.
+    steps
+        Where models round between x and the result, or in the gradient, in float16 and bfloat16: "terms" (the two terms of dx, T5),
+        "rstd" (1/rms, DeepSeek-V4's unweighted norm) or "all" (every step, ImageGPT and VitDet). docs/numerics.md has them.
     out_dtype
         float32, bfloat16 or float16: the dtype of the result, where it is not x's; x is not float64 then. Not with a gate.
     out
@@ -192,7 +196,7 @@ def rms_norm(
     >>> rms_norm(np.array([3.0, 4.0]), gate=np.array([0.0, 1.0]), activation="sigmoid", eps=0.0).round(4)
     array([0.4243, 0.8271])
     """
-    mode = mode_of(rounding, eps_place, gain_rounding)
+    mode = mode_of(rounding, eps_place, gain_rounding, steps)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
     return _forward(
@@ -215,6 +219,7 @@ def layer_norm(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: Any = None,
     out: Any = None,
     threads: int | None = 1,
@@ -225,5 +230,5 @@ def layer_norm(
     >>> layer_norm(np.array([1.0, 2.0, 3.0]), eps=0.0).round(4)
     array([-1.2247,  0.    ,  1.2247])
     """
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     return _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, None, None, groups, out_dtype, out, threads)

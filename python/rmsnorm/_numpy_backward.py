@@ -76,14 +76,14 @@ def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: None = None,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
     partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside",
-    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
+    gain_rounding: str = "wide", steps: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> Gradients: ...  # fmt: skip
 @overload
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-6, *, bias: Any = False, dresidual: Any = None, gate: Any,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
     partial: int | float | None = None, indices: Any = None, groups: int = 1, eps_place: str = "inside",
-    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
+    gain_rounding: str = "wide", steps: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> GatedGradients: ...  # fmt: skip
 def rms_norm_backward(
     dy: Any,
@@ -103,6 +103,7 @@ def rms_norm_backward(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     own_dtype: bool = False,
     threads: int | None = 1,
 ) -> Gradients | GatedGradients:
@@ -131,7 +132,7 @@ def rms_norm_backward(
     >>> grads.dx.round(4), grads.dweight.round(4)
     (array([[ 0.181 , -0.1358]]), array([0.8485, 0.    ]))
     """
-    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, partial, indices, groups, own_dtype, threads)
 
 
@@ -140,14 +141,14 @@ def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: None = None,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
     groups: int = 1, eps_place: str = "inside",
-    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
+    gain_rounding: str = "wide", steps: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> Gradients: ...  # fmt: skip
 @overload
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, eps: float = 1e-5, *, bias: Any = True, dresidual: Any = None, gate: Any,
     gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", weight_offset: float = 0.0,
     groups: int = 1, eps_place: str = "inside",
-    gain_rounding: str = "wide", own_dtype: bool = False, threads: int | None = 1,
+    gain_rounding: str = "wide", steps: str = "wide", own_dtype: bool = False, threads: int | None = 1,
 ) -> GatedGradients: ...  # fmt: skip
 def layer_norm_backward(
     dy: Any,
@@ -165,6 +166,7 @@ def layer_norm_backward(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     own_dtype: bool = False,
     threads: int | None = 1,
 ) -> Gradients | GatedGradients:
@@ -175,5 +177,5 @@ def layer_norm_backward(
     >>> layer_norm_backward(dy, x).dbias
     array([1., 1., 1.])
     """
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     return _backward(mode, dy, x, weight, eps, bias, dresidual, gate, weight_offset, None, None, groups, own_dtype, threads)

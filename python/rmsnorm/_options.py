@@ -11,16 +11,19 @@ LAYER, EPS_OUTSIDE, BEFORE_WEIGHT = 1, 2, 4
 TORCH_SUMS = 8  # squares are added in the order of torch's CPU kernels; RMSNorm on the CPU, for rmsnorm.patch
 GATE_AFTER, GATE_BEFORE, SIGMOID = 16, 32, 64
 GAIN_AS_WEIGHT = 128
-OUT = 256  # times the code of a result's type, where it is not x's
+EPS_CLAMP = 256
+STEPS = 512  # times the code of the steps
+OUT = 2048  # times the code of a result's type, where it is not x's
 QUANTISED_CODES = {"int8": 5, "float8_e4m3fn": 6, "float8_e5m2": 7, "q8_0": 8}
 Q8_0 = QUANTISED_CODES["q8_0"]
 Q8_0_ELEMENTS, Q8_0_BYTES = 32, 34  # of a block
 DTYPE_CODES = {"float32": 1, "float64": 2, "bfloat16": 3, "float16": 4}
 DEFAULTS = (0.0, 0, 1, 0, None)  # of the operators' options behind eps: weight_offset, partial, groups, mode, indices
 ROUNDINGS = {"after_weight": 0, "before_weight": BEFORE_WEIGHT}
-EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE}
+EPS_PLACES = {"inside": 0, "outside": EPS_OUTSIDE, "clamp": EPS_CLAMP}
 GATE_PLACES = {"after": GATE_AFTER, "before": GATE_BEFORE}
 GAIN_ROUNDINGS = {"wide": 0, "as_weight": GAIN_AS_WEIGHT}
+STEP_FORMS = {"wide": 0, "terms": STEPS, "rstd": 2 * STEPS, "all": 3 * STEPS}
 ACTIVATIONS = {"silu": 0, "sigmoid": SIGMOID}
 TOLERANCE = 0.005  # of rmsnorm.patch: a rounding in another place makes a quarter of 16-bit results differ
 _LARGEST = 2**63 - 1  # that the C side takes
@@ -33,12 +36,14 @@ def _choice(name: str, value: str, known: dict[str, int]) -> int:
     return known[value]
 
 
-def mode_of(rounding: str, eps_place: str, gain_rounding: str = "wide") -> int:
-    gain = 0 if gain_rounding == "wide" else _choice("gain_rounding", gain_rounding, GAIN_ROUNDINGS)
+def mode_of(rounding: str, eps_place: str, gain_rounding: str = "wide", steps: str = "wide") -> int:
+    others = 0 if gain_rounding == "wide" else _choice("gain_rounding", gain_rounding, GAIN_ROUNDINGS)
+    if steps != "wide":
+        others |= _choice("steps", steps, STEP_FORMS)
     try:
-        return _MODES[rounding, eps_place] | gain
+        return _MODES[rounding, eps_place] | others
     except (KeyError, TypeError):
-        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES) | gain
+        return _choice("rounding", rounding, ROUNDINGS) | _choice("eps_place", eps_place, EPS_PLACES) | others
 
 
 def out_mode(out_dtype: str, x_dtype: str) -> int:

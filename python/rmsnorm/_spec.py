@@ -6,11 +6,12 @@ import dataclasses
 
 import torch
 
-from ._options import ACTIVATIONS, BEFORE_WEIGHT, GAIN_ROUNDINGS, GATE_PLACES, LAYER, TORCH_SUMS
+from ._options import ACTIVATIONS, BEFORE_WEIGHT, EPS_PLACES, GAIN_ROUNDINGS, GATE_PLACES, LAYER, STEP_FORMS, TORCH_SUMS
 from ._torch_options import out_mode_of
 from .torch import _run
 
 _STEPS = {torch.float32: 4}  # of the last place, by which sums in another order may change a result; 2 otherwise
+_STEP_NAMES = {"terms": ", both terms of its gradient rounded", "rstd": ", 1/rms rounded", "all": ", every step rounded"}
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 
 
@@ -27,13 +28,16 @@ class Spec:
     activation: str = "silu"  # of the gate
     groups: int = 1
     gain_rounding: str = "wide"  # or "as_weight": weight + weight_offset is rounded to the weight's type
+    steps: str = "wide"  # or "terms", "rstd", "all": what else is rounded, as in rms_norm
+    eps_place: str = "inside"  # or "clamp"
     image_dims: int = 0  # of the images whose channels, dimension 1, are normalised; 0: the last dimension is
 
     @property
     def mode(self) -> int:
         flags = {LAYER: self.kind == "layer", BEFORE_WEIGHT: self.rounding == "before_weight", TORCH_SUMS: self.sums == "torch"}
         gate = 0 if self.gate_place is None else GATE_PLACES[self.gate_place] | ACTIVATIONS[self.activation]
-        return sum(flag for flag, on in flags.items() if on) | gate | GAIN_ROUNDINGS[self.gain_rounding]
+        others = GAIN_ROUNDINGS[self.gain_rounding] | STEP_FORMS[self.steps] | EPS_PLACES[self.eps_place]
+        return sum(flag for flag, on in flags.items() if on) | gate | others
 
     def __str__(self) -> str:
         offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
@@ -41,7 +45,9 @@ class Spec:
         groups = f" of {self.groups} groups" if self.groups > 1 else ""
         channels = f" over the channels of {self.image_dims} dimensions" if self.image_dims else ""
         gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
-        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{gate}"
+        steps = _STEP_NAMES.get(self.steps, "")
+        bound = ", eps as a bound of the root mean square" if self.eps_place == "clamp" else ""
+        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{steps}{bound}{gate}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +83,8 @@ def eps_name_of(module) -> str | None:
 
 
 def device_of(module) -> torch.device:
-    weight = getattr(module, "weight", None)
-    return torch.device("cpu") if weight is None else weight.device
+    parameter = next(module.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def run_plain(module, spec: Spec, x, out_dtype=None):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from . import _torch_ops  # noqa: F401, defines the operators
-from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_OUTSIDE, GAIN_AS_WEIGHT, LAYER, OUT
+from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_CLAMP, EPS_OUTSIDE, GAIN_AS_WEIGHT, LAYER, OUT
 from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX, data_dtype, result_dtype
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
@@ -78,6 +78,10 @@ def statistic(x, options, rows=Whole):
         root = s.sqrt()
         r = 1 / (root + eps)
         return e, r, r * r / (k * root)
+    if mode & EPS_CLAMP:
+        root = s.sqrt()
+        r = 1 / root.clamp_min(eps)
+        return e, r, torch.where(root < eps, 0, r * r * r / k)
     r = (s + eps).rsqrt()
     return e, r, r * r * r / k
 

@@ -15,7 +15,7 @@ import dataclasses
 
 import torch
 
-from . import _gated_trial
+from . import _gated_trial, _pair_trial
 from ._options import TOLERANCE
 from ._spec import Spec, Trial, device_of, run_plain
 from ._trial import try_module
@@ -97,6 +97,9 @@ class _Patched:
             arguments = _gated_trial.served(self, trial, self._rmsnorm_device, inputs, named)
             if arguments is not None:
                 return _gated_trial.run(self, spec, *arguments)
+        elif spec.eps_place == "clamp":
+            if _pair_trial.served(self, trial, self._rmsnorm_device, inputs, named):
+                return _pair_trial.run(self, *inputs)
         elif len(inputs) == 1 and not named:
             (x,) = inputs
             if x.device.type == self._rmsnorm_device and spec.image_dims in (0, x.dim()):
@@ -143,6 +146,9 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
 
     Norms whose forward takes a gate, ``forward(hidden_states, gate)``, are swapped by the same rule: their exponential is
     the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.
+
+    Of the norms that have the same results some differ in their gradients: T5's rounds both of its terms. So gradients are compared
+    as well. A norm of queries and keys, ``forward(query_states, key_states)``, is swapped if it is Zaya's.
 
     A norm whose weight is float32 is tried with rows of bfloat16 and float16 as well, and then gives what the module gives,
     float32 in Llama's case.

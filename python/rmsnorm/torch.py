@@ -21,7 +21,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
-from ._options import LAYER, OUT, gate_mode, groups_of, mode_of
+from ._options import LAYER, STEPS, gate_mode, groups_of, mode_of
 from ._torch_ops import CUDA_KERNELS, KERNELS
 from ._torch_options import channels_last as _channels_last
 from ._torch_options import out_mode_of as _out_mode
@@ -50,7 +50,7 @@ def _plain_norm(x, weight, bias, eps):
 
 
 def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, indices=None):
-    if _dtensor is not None and mode < OUT and _dtensor.is_spread(x, weight, bias, groups, indices):
+    if _dtensor is not None and mode < STEPS and _dtensor.is_spread(x, weight, bias, groups, indices):
         return _dtensor.norm(x, weight, bias, eps, weight_offset, partial, mode)
     if _is_grad_enabled() or _forward_ad._current_level >= 0:
         transformed = _functorch_level() is not None or _forward_ad._current_level >= 0
@@ -104,6 +104,7 @@ def rms_norm(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     channels_first: bool = False,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
@@ -112,7 +113,8 @@ def rms_norm(
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
     ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient. gain_rounding: "as_weight" rounds
     ``weight + weight_offset`` to the weight's dtype, as Nemotron does. channels_first: over dimension 1. out_dtype: float32, bfloat16 or
-    float16, which the result is rounded to instead of x's dtype; not with a gate.
+    float16, which the result is rounded to instead of x's dtype; not with a gate. Second derivatives and those in forward mode are
+    those of "wide" steps.
 
     >>> import torch
     >>> x = torch.tensor([[1.0, 2.0, 2.0]], requires_grad=True)
@@ -125,10 +127,10 @@ def rms_norm(
         return rms_norm(
             x, weight, eps, bias=bias, gate=gate, gate_place=gate_place, activation=activation, rounding=rounding,
             weight_offset=weight_offset, partial=partial, indices=indices, groups=groups, eps_place=eps_place,
-            gain_rounding=gain_rounding, out_dtype=out_dtype,
+            gain_rounding=gain_rounding, steps=steps, out_dtype=out_dtype,
         ).movedim(-1, 1)  # fmt: skip
-    plain = rounding == "after_weight" and eps_place == "inside" and gain_rounding == "wide" and out_dtype is None
-    mode = 0 if plain else mode_of(rounding, eps_place, gain_rounding) | _out_mode(x, out_dtype, gate)
+    plain = rounding == "after_weight" and eps_place == "inside" and gain_rounding == steps == "wide" and out_dtype is None
+    mode = 0 if plain else mode_of(rounding, eps_place, gain_rounding, steps) | _out_mode(x, out_dtype, gate)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
         groups = groups_of(groups)
@@ -158,11 +160,12 @@ def layer_norm(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     channels_first: bool = False,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     mode |= _out_mode(x, out_dtype, gate)
     groups = groups_of(groups)
     if channels_first:

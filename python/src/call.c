@@ -13,13 +13,16 @@ typedef struct {
 
 void pn_set_mode(rms_spec *spec, int64_t mode) {
   spec->kind = mode & PN_MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
-  spec->eps_place = mode & PN_MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  spec->eps_place = mode & PN_MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE
+                    : mode & PN_MODE_EPS_CLAMP ? RMS_EPS_CLAMP
+                                               : RMS_EPS_INSIDE;
   spec->rounding = mode & PN_MODE_BEFORE_WEIGHT ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
   spec->gate_place = mode & PN_MODE_GATE_AFTER    ? RMS_GATE_AFTER
                      : mode & PN_MODE_GATE_BEFORE ? RMS_GATE_BEFORE
                                                   : RMS_GATE_NONE;
   spec->activation = mode & PN_MODE_SIGMOID ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   spec->gain_rounding = mode & PN_MODE_GAIN_AS_WEIGHT ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
+  spec->steps = (int32_t)(mode % PN_MODE_OUT / PN_MODE_STEPS);
 }
 
 int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols) {

@@ -34,7 +34,9 @@ enum {
   PN_MODE_GATE_BEFORE = 32,
   PN_MODE_SIGMOID = 64,
   PN_MODE_GAIN_AS_WEIGHT = 128,
-  PN_MODE_OUT = 256 /* times the rms_dtype of a result that has a type of its own */
+  PN_MODE_EPS_CLAMP = 256,
+  PN_MODE_STEPS = 512, /* times rms_steps */
+  PN_MODE_OUT = 2048   /* times the rms_dtype of a result that has a type of its own */
 };
 
 void pn_set_mode(rms_spec *spec, int64_t mode);

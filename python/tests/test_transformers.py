@@ -5,7 +5,6 @@ import importlib
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.vitdet.modeling_vitdet import VitDetLayerNorm
 
 import rmsnorm
 
@@ -98,9 +97,61 @@ def test_norms_of_vision_models(name, dtype):
     torch.testing.assert_close(norm(x), own)
 
 
+STEP_NORMS = {
+    "T5LayerNorm": ("t5", "terms"), "IdeficsRMSNorm": ("idefics", "terms"), "CpmAntLayerNorm": ("cpmant", "terms"),
+    "DeepseekV4UnweightedRMSNorm": ("deepseek_v4", "rstd"), "Glm5NextTextUnweightedRMSNorm": ("glm5_next", "rstd"),
+    "ImageGPTLayerNorm": ("imagegpt", "all"), "VitDetLayerNorm": ("vitdet", "all"), "ZayaQKNorm": ("zaya", "all"),
+}  # fmt: skip
+
+
+def _step_norm(name, module):
+    if "Unweighted" in name:
+        return getattr(module, name)()
+    if name == "CpmAntLayerNorm":
+        return module.CpmAntLayerNorm(module.CpmAntConfig(hidden_size=96))
+    if name == "ZayaQKNorm":
+        return module.ZayaQKNorm(module.ZayaConfig(head_dim=96, num_key_value_heads=2))
+    return getattr(module, name)(96)
+
+
+def _results(norm, inputs):
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    results = norm(*leaves)
+    results = results if isinstance(results, tuple) else (results,)
+    torch.autograd.backward(results, [r.detach().flip(0) for r in results])
+    return [r.detach() for r in results] + [x.grad for x in leaves]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", STEP_NORMS)
+def test_norms_that_round_at_other_steps(name, dtype):
+    """The bits of the results and of dx, but for sums in another order; in float32 these show, and nothing else does."""
+    model, steps = STEP_NORMS[name]
+    norm = _step_norm(name, importlib.import_module(f"transformers.models.{model}.modeling_{model}")).to(dtype)
+    generator = torch.Generator().manual_seed(6)
+    for p in norm.parameters():
+        p.data = torch.randn(p.shape, generator=generator).to(dtype)
+    shapes = {"VitDetLayerNorm": [(3, 96, 5, 4)], "ZayaQKNorm": [(2, 9, 4, 96), (2, 9, 2, 96)]}.get(name, [(4, 15, 96)])
+    inputs = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    own = _results(norm, inputs)
+    report = rmsnorm.patch(norm)
+    assert report.patched and report.patched[0].spec.steps == steps, str(report)
+    for a, b in zip(own, _results(norm, inputs)):
+        torch.testing.assert_close(b, a)
+        assert dtype is torch.float32 or (a != b).float().mean() <= 0.001
+
+
+class MeanNorm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.eps = torch.nn.Parameter(torch.ones(48)), 1e-6
+
+    def forward(self, x):
+        return self.weight * x / (x.abs().mean(-1, keepdim=True) + self.eps)
+
+
 def test_what_is_not_offered_is_left_alone():
-    """VitDet's norm rounds every step to the type of the data."""
-    report = rmsnorm.patch(VitDetLayerNorm(48).to(torch.bfloat16))
+    report = rmsnorm.patch(MeanNorm().to(torch.bfloat16))
     assert not report.patched and len(report.left_alone) == 1
     assert "left alone: no arithmetic" in str(report)
 

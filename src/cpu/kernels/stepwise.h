@@ -70,7 +70,7 @@ static void K(norm_steps)(const rms_layout *lay, const K(source) * given, K(step
   if (lay->eps_place == RMS_EPS_OUTSIDE) {
     st->divides = true;
     st->root_k = (REAL)(1 / rms_sqrt((double)lay->k));
-    st->by = K(step)(K(step)(st->norm * st->root_k) + K(eps)(lay));
+    st->by = K(step)(K(step)(st->norm * st->root_k) + K(step)(K(eps)(lay)));
     return;
   }
   const REAL least = K(step)((REAL)(lay->eps * rms_sqrt((double)lay->k)));
@@ -92,7 +92,7 @@ static K(steps) K(all_steps)(const rms_layout *lay, const K(source) * s) {
   if (layer) st.mean = K(step)(K(sum_steps)(s, &st, lay->width, false, K(STEP_X)) / st.k);
   const REAL square = K(step)(K(sum_steps)(s, &st, lay->width, layer, K(STEP_SQUARES)) / st.k);
   st.divides = true;
-  st.by = K(step)(SQRT(K(step)(square + K(eps)(lay))));
+  st.by = K(step)(SQRT(K(step)(square + K(step)(K(eps)(lay)))));
   return st;
 }
 
