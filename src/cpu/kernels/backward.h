@@ -16,7 +16,8 @@ INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradien
   const rms_layout *lay = &job->lay;
   if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
   if (job->rstd && lay->eps_place == RMS_EPS_INSIDE) {
-    K(statistic) st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0, false};
+    K(statistic)
+    st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0, false};
     return st;
   }
   return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
@@ -71,14 +72,14 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && lay->steps == RMS_STEPS_WIDE && !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
-         job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
+  return (alone || all) && lay->steps <= RMS_STEPS_TERMS && !job->gate.data && !job->dresidual.data &&
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
 }
 
 /* Whether a common job needs the loops for mixed types. */
 INLINE bool K(is_mixed_back)(const rms_backward_job *job, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
-  return gains->mixed || job->dy_type != T ||
+  return gains->mixed || job->dy_type != T || lay->steps == RMS_STEPS_TERMS ||
          (K(rounds_before)(lay) && (lay->kind == RMS_KIND_LAYER || lay->k < lay->width));
 }
 
@@ -222,6 +223,7 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   rows.stream = m.s.stream_dx;
   rows.before = K(rounds_before)(lay);
   rows.product = !lay->weight_is_f32;
+  rows.terms = lay->steps == RMS_STEPS_TERMS;
   rows.width = lay->width;
   rows.k = lay->k;
   rows.ahead_x = rows.ahead_dy = 0;

@@ -18,6 +18,7 @@ typedef struct {
   int64_t from, to;          /* the columns to finish                                        */
   bool stream, mixed;        /* mixed: see backward_segment.h */
   bool before, product;      /* rounding before the weight, and of products with it */
+  bool terms;                /* mixed: and of the two terms of dx */
   int first, count;          /* rows first..count-1 are to be finished */
 } K(gradient_rows);
 
@@ -37,14 +38,16 @@ typedef struct {
   const char *x, *dy;
   char *dx;
   VEC r, mean, c, a, b;
-  rms_dtype dy_type; /* where the types are mixed */
+  rms_dtype dy_type; /* where the types are mixed, as the next */
+  bool terms;
 } K(gradient_row);
 
 INLINE K(gradient_row) K(open_row)(const K(gradient_rows) * s, int row, K(rows_form) form) {
   K(gradient_row)
   of = {s->x[row],         s->dy[row],           s->dx[row],
         V(set)(s->r[row]), V(set)(s->mean[row]), V(set)(form.outside ? 0 : s->c[row]),
-        V(set)(s->a[row]), V(set)(s->b[row]),    s->dy_type};
+        V(set)(s->a[row]), V(set)(s->b[row]),    s->dy_type,
+        s->terms};
   return of;
 }
 
@@ -71,7 +74,9 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
   } else {
     h = V(mul)(v, of->r);
-    dx = V(sub)(V(mul)(u, of->r), V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v));
+    VEC first = V(mul)(u, of->r), second = V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v);
+    if (T != REAL_TYPE && form.mixed && of->terms) first = V(round)(first, T), second = V(round)(second, T);
+    dx = V(sub)(first, second);
   }
   if (form.mixed)
     K(put)(of->dx, at.j, at.n, dx, false, form.stream);
