@@ -163,7 +163,8 @@ INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_
 /* Rows of at least a vector that follow each other without a gap, as one stretch of memory: a vector that reaches past
  * the end of a row takes the r of both, and stores fill whole lines though rows do not. The first elements of the gain
  * are repeated behind its last. */
-INLINE void K(write_stretch)(const K(batch) * batch, int64_t width, K(short_form) form) {
+NOINLINE void K(write_stretch)(const K(batch) * batch, int64_t width) {
+  const K(short_form) form = {false}; /* non-temporal stores are for rows that start at a line each */
   const int from = batch->from;
   const char *x = batch->x + from * width * T_SIZE;
   char *y = batch->y + from * width * T_SIZE;
@@ -184,14 +185,6 @@ INLINE void K(write_stretch)(const K(batch) * batch, int64_t width, K(short_form
     j = left > 0 ? LANES - left : 0;
     r = next;
   }
-}
-
-NOINLINE void K(write_stretch_cached)(const K(batch) * batch, int64_t width) {
-  K(write_stretch)(batch, width, (K(short_form)){false});
-}
-
-NOINLINE void K(write_stretch_stream)(const K(batch) * batch, int64_t width) {
-  K(write_stretch)(batch, width, (K(short_form)){.stream = true});
 }
 
 /* A row of `whole` vectors, a constant of at most 8, and `rest` elements. */
@@ -311,10 +304,8 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
     ((REAL *)job->mean)[batch->first + b] = 0;
   if (K(rounds_before)(&job->lay))
     K(write_batch_before)(batch, job->lay.width, job->stream_y);
-  else if (batch->stretch && job->stream_y)
-    K(write_stretch_stream)(batch, job->lay.width);
   else if (batch->stretch)
-    K(write_stretch_cached)(batch, job->lay.width);
+    K(write_stretch)(batch, job->lay.width);
   else if (job->stream_y)
     K(write_batch_stream)(batch, job->lay.width);
   else
