@@ -507,7 +507,7 @@ static int64_t judge_row(verify_row *row, const verify_steps_got *got, explains 
                          verify_steps_miss *miss) {
   const verify_spec *spec = &row->spec;
   segment s = {.row = row, .got = got, .type = spec->dtype, .width = row->width, .k = (double)row->k};
-  s.eps = f32(spec->eps);
+  s.eps = step(spec->dtype, spec->eps);
   s.layer = spec->kind == RMS_KIND_LAYER;
   s.all = verify_steps(spec) == RMS_STEPS_ALL;
   s.place = spec->eps_place;
