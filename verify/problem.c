@@ -110,7 +110,7 @@ static int read_real(const draft *d, const char *what, const char *text, double 
 static int read_outputs(const draft *d, const char *what, char *text, unsigned *bits) {
   *bits = 0;
   for (char *next = text; text; text = next) {
-    int index;
+    int index = 0;
     next = strchr(text, '+');
     if (next) *next++ = '\0';
     if (read_word(d, what, text, output_words, &index)) return -1;
