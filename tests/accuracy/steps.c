@@ -20,13 +20,17 @@ static void problem_text(char *text, size_t size, const char *form, const char *
            layer ? form + 6 : form, more);
 }
 
+/* On one instruction set after the other. */
 static verify_result run(const char *text, const verify_backend *backend) {
+  static int64_t number;
+  const t_isas isas = t_usable_isas();
   verify_problem problem;
   verify_result result = {.failed = 1};
   char message[256];
   t_context("%s", text);
-  if (T_EQ_INT(0, verify_problem_parse(text, &problem, message, sizeof message)))
-    verify_run(&problem, backend, &result);
+  if (!T_EQ_INT(0, verify_problem_parse(text, &problem, message, sizeof message))) return result;
+  snprintf(problem.isa, sizeof problem.isa, "%s", isas.name[number++ % isas.count]);
+  verify_run(&problem, backend, &result);
   return result;
 }
 
@@ -153,9 +157,11 @@ static int same_gradient(const t_result *one, const t_result *two) {
  * every step is rounded. */
 static void given_or_not(void) {
   static const int64_t cols[] = {1, 17, 64, 130, 1000};
+  const t_isas isas = t_usable_isas();
   for (size_t f = 0; f < T_COUNT(forms); f++)
     for (size_t c = 0; c < T_COUNT(cols); c++)
       for (int dtype = RMS_BF16; dtype <= RMS_F16; dtype++) {
+        T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[(f + c) % (size_t)isas.count]));
         t_call call = call_of(forms[f], (rms_dtype)dtype, cols[c]);
         t_result given = t_run(&call, &t_dense, NULL);
         call.parts &= ~(unsigned)T_SAVE_STATS;
