@@ -172,6 +172,14 @@ GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_byte
   return plan;
 }
 
+GeneralPlan plan_stepwise(int64_t vectors) {
+  GeneralPlan plan = {32, 32, false, true, 0};
+  while (plan.team < GENERAL_THREADS && plan.team < vectors)
+    plan.team *= 2;
+  plan.threads = plan.team;
+  return plan;
+}
+
 GeneralSums plan_general_sums(const Device &device, const GeneralPlan &plan, const rms_layout &lay, int64_t outer) {
   GeneralSums sums;
   sums.slices = (lay.per_inner ? lay.inner : 1) * lay.groups;

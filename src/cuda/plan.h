@@ -241,6 +241,9 @@ struct GeneralPlan {
 /* row_bytes: of a segment, in all tensors that are kept; column_bytes: of its column sums, 0: none are wanted. */
 GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes);
 
+/* Of the forms that round at every step: a block for each segment, which adds its column sums up in memory. */
+GeneralPlan plan_stepwise(int64_t vectors);
+
 /* How the column sums are shared out. */
 struct GeneralSums {
   int64_t slices, slice_rows;
