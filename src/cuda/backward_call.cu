@@ -113,7 +113,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
   if (outer == 0 || lay.dtype == RMS_F64 || job.dy_type != lay.dtype || lay.indices || lay.k == 0 ||
-      lay.eps_place == RMS_EPS_CLAMP || lay.steps != RMS_STEPS_WIDE || (job.dresidual.data && job.add_to_dx) ||
+      lay.eps_place == RMS_EPS_CLAMP || is_stepwise(lay) || (job.dresidual.data && job.add_to_dx) ||
       vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
@@ -132,7 +132,11 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.round_gain = rounds_gain(lay);
   p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
-  const Form form = form_of(job, p, wanted, aligned);
+  Form form = form_of(job, p, wanted, aligned);
+  if (lay.steps == RMS_STEPS_TERMS) {
+    if (form != Form::ROUNDED) return false;
+    form = Form::TERMS;
+  }
   const bool both = layer || wanted.dbias;
   c->q = {form,
           both,

@@ -124,7 +124,7 @@ static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardP
     if (plan->shared <= most) break;
   }
   plan->late = !q.layer && plan->cluster == 1 && plan->team > BACKWARD_TEAM / 4 && plan->stages == 2 &&
-               (!has_options(q.form) || q.added) && q.form != Form::ROUNDED;
+               (!has_options(q.form) || q.added) && !is_rounded(q.form);
   if (q.form == Form::F32_SUM && q.added) plan->late = true; /* it stays in its stage until it is added */
   return true;
 }

@@ -133,7 +133,8 @@ enum {
   TERMS = 1 << 16,
   ROUND_RSTD = 1 << 17,
   ROUND_ALL = 1 << 18,
-  CHANNELS_FIRST = 1 << 19
+  CHANNELS_FIRST = 1 << 19,
+  ROUND_BEFORE = 1 << 20
 };
 
 static const struct role {
@@ -222,6 +223,10 @@ static const struct role {
     {"backward_apart_kernel", 1, RMS_BF16, 64, CLAMP | CHANNELS_FIRST},
     {"forward_block_kernel", 0, RMS_BF16, 4096, TERMS},
     {"backward_general_rows_kernel", 1, RMS_BF16, 4096, TERMS},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, TERMS | ROUND_BEFORE | RESIDUAL},
+    {"backward_warp_kernel", 1, RMS_F16, 128, TERMS | ROUND_BEFORE},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, TERMS | ROUND_BEFORE},
+    {"*backward_block_kernel", 1, RMS_BF16, 16384, TERMS | ROUND_BEFORE},
     {"backward_apart_kernel", 1, RMS_F16, 64, TERMS | CHANNELS_FIRST},
     {"backward_block_kernel", 1, RMS_F32, 4096, TERMS}, /* f32 has no such steps */
     {"forward_stepwise_kernel", 0, RMS_BF16, 4096, ROUND_RSTD},
@@ -254,6 +259,7 @@ static rms_status call_of(const struct role *role) {
                : role->what & ROUND_RSTD ? RMS_STEPS_RSTD
                : role->what & ROUND_ALL  ? RMS_STEPS_ALL
                                          : RMS_STEPS_WIDE;
+  spec.rounding = role->what & ROUND_BEFORE ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
   spec.groups = role->what & GROUPS ? 4 : 0;
   spec.weight_per_inner = role->what & PER_HEAD ? 1 : 0;
   f.outer = b.outer = 4096;
