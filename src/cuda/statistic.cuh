@@ -149,6 +149,8 @@ template <class R> __device__ __forceinline__ void finish(const Norm<R> &norm, S
     st.rms = st.more != 0 ? times_power(root, -st.more) : root;
     root = norm.clamp ? st.rms : st.rms + eps;
     if (norm.clamp && st.rms < eps) root = eps, st.rms = 0;
+    /* all elements equal a huge mean, beside which 1/eps overflows */
+    if (norm.clamp && st.scale < (R)1 && root * Range<R>::most() < (R)1) root = 0;
   }
   const R r = reciprocal(root);
   st.r = root == 0 ? (R)0 : r;
