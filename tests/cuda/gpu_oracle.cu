@@ -388,7 +388,9 @@ void test_steps(const verify_backend *backend, Extent extent) {
           if (extent == SMALL && (width > 600 || wide)) continue;
           snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
           run_text(backend, std::string(text) + value);
-          if (strstr(form, "bwd") && strstr(value, "data")) run_text(backend, std::string(text) + ":dy" + (value + 1));
+          const bool rounded = strstr(form, "before") || strstr(form, "steps="); /* u or dy*h overflows, or just not */
+          if (strstr(form, "bwd") && strstr(value, "data") && !(rounded && strstr(value, "huge")))
+            run_text(backend, std::string(text) + ":dy" + (value + 1));
         }
   for (const char *text :
        {"rms:bwd:bf16:9000x128:round=before:steps=terms", "rms:bwd:f16:3000x1024:round=before:steps=terms",
