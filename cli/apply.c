@@ -22,7 +22,8 @@ typedef struct apply_options {
   const char *quantised, *quantised_type, *scale, *scale_block;
   double eps, p, weight_offset, scale_least;
   int64_t k, groups, threads;
-  int eps_outside, round_gain;
+  int eps_outside, eps_clamp, round_gain;
+  const char *steps;
 } apply_options;
 
 typedef struct apply_job {
@@ -100,11 +101,32 @@ static int read_numbers(const apply_options *o, rms_spec *spec) {
     return cli_error("--threads", "%lld is outside 1..1024", (long long)o->threads);
   spec->weight_offset = o->weight_offset;
   spec->groups = o->groups;
-  spec->eps_place = o->eps_outside ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  if (o->eps_outside && o->eps_clamp) return cli_error("--eps-clamp", "contradicts --eps-outside");
+  spec->eps_place = o->eps_outside ? RMS_EPS_OUTSIDE : o->eps_clamp ? RMS_EPS_CLAMP : RMS_EPS_INSIDE;
   if (strcmp(o->rounding, "before") == 0)
     spec->rounding = RMS_ROUND_BEFORE_WEIGHT;
   else if (strcmp(o->rounding, "after") != 0)
     return cli_error("--rounding", "'%s' is neither after nor before", o->rounding);
+  return CLI_OK;
+}
+
+/* What is rounded besides, and what that excludes. */
+static int read_steps(const apply_options *o, rms_spec *spec) {
+  static const char *const words[] = {"wide", "terms", "rstd", "all", NULL}; /* from RMS_STEPS_WIDE on */
+  const int inside = spec->eps_place == RMS_EPS_INSIDE;
+  int steps = 0;
+  if (!o->steps) return CLI_OK;
+  while (words[steps] && strcmp(o->steps, words[steps]) != 0)
+    steps++;
+  if (!words[steps]) return cli_error("--steps", "'%s' is none of wide, terms, rstd and all", o->steps);
+  spec->steps = steps;
+  if (steps == RMS_STEPS_WIDE) return CLI_OK;
+  if (o->gate) return cli_error("--steps", "excludes --gate");
+  if (spec->kind == RMS_KIND_LAYER && (steps != RMS_STEPS_ALL || !inside))
+    return cli_error("--steps", "a LayerNorm has all alone, with eps under the root");
+  if (steps == RMS_STEPS_RSTD && !inside) return cli_error("--steps", "rstd needs eps under the root");
+  if (steps != RMS_STEPS_TERMS && (o->p != UNSET || o->k != INT64_MIN))
+    return cli_error("--steps", "rstd and all have no pRMSNorm");
   return CLI_OK;
 }
 
@@ -513,12 +535,15 @@ int cmd_apply(int argc, char **argv) {
       {"bias", 0, CLI_STRING, &o.bias, "B.npy", "add this bias"},
       {"eps", 0, CLI_REAL, &o.eps, "E", "default 1e-6 for rms, 1e-5 for layer"},
       {"eps-outside", 0, CLI_FLAG, &o.eps_outside, NULL, "add eps to the root instead of under it"},
+      {"eps-clamp", 0, CLI_FLAG, &o.eps_clamp, NULL, "eps is the least root mean square instead"},
       {"p", 0, CLI_REAL, &o.p, "P", "pRMSNorm: the first P of a row, 0 < P <= 1, enter the statistic"},
       {"k", 0, CLI_INT, &o.k, "K", "pRMSNorm: the first K elements enter the statistic"},
       {"groups", 0, CLI_INT, &o.groups, "G", "normalise each row as G independent groups"},
       {"weight-offset", 0, CLI_REAL, &o.weight_offset, "O", "multiply by weight + O"},
       {"rounding", 0, CLI_STRING, &o.rounding, "after|before",
        "round once, after the weight (default), or also before it"},
+      {"steps", 0, CLI_STRING, &o.steps, "wide|terms|rstd|all",
+       "bf16, f16: round the two terms of dx, r, or every step too"},
       {"round-gain", 0, CLI_FLAG, &o.round_gain, NULL, "round weight + O to the type of the weight"},
       {"y-type", 0, CLI_STRING, &o.y_type, "f32|bf16|f16", "the type of y; default: that of IN"},
       {"residual", 0, CLI_STRING, &o.residual, "R.npy", "normalise IN + R"},
@@ -556,6 +581,7 @@ int cmd_apply(int argc, char **argv) {
   apply_job job = {.options = &o};
   if (read_kind(&o, &job.spec) != CLI_OK || read_numbers(&o, &job.spec) != CLI_OK) return CLI_BAD;
   if (read_quantised(&o, &job.spec, &job.q_dtype) != CLI_OK || read_types(&o, &job) != CLI_OK) return CLI_BAD;
+  if (read_steps(&o, &job.spec) != CLI_OK) return CLI_BAD;
   if (read_gate(&o, &job.spec) != CLI_OK || check_combination(&o, &job.spec) != CLI_OK) return CLI_BAD;
   code = run_job(&job);
   free_job(&job);

@@ -253,7 +253,7 @@ static int check_named(check *c, int count, char **texts) {
   verify_problem *problems = calloc((size_t)count, sizeof *problems);
   if (!problems) return cli_error(NULL, "out of memory");
   for (int i = 0; i < count; i++) {
-    char message[256];
+    char message[512];
     int bad = verify_problem_parse(texts[i], &problems[i], message, sizeof message);
     if (!bad && problems[i].isa[0] && !rms_isa_usable(problems[i].isa)) {
       snprintf(message, sizeof message, "'%s' is not an instruction set that this CPU can run", problems[i].isa);
@@ -296,8 +296,8 @@ static int run_check(check *c, int argc, char **argv) {
       .notes =
           "A PROBLEM is KIND:DIR:DTYPE:SHAPE[:OPTION...], e.g. rms:fwd:f32:8192x4096:w=f32:bias\n"
           "  KIND rms, prms, layer   DIR fwd, bwd   DTYPE f32, f64, bf16, f16   SHAPE ROWSxCOLS, OUTERxINNERxCOLS\n"
-          "  options: w=none|same|f32 bias off=V gain=weight eps=V epsout round=before groups=G k=K p=P idx\n"
-          "           perhead wstride=N y=f32|bf16|f16\n"
+          "  options: w=none|same|f32 bias off=V gain=weight eps=V epsout epsclamp round=before\n"
+          "           steps=terms|rstd|all groups=G k=K p=P idx perhead wstride=N y=f32|bf16|f16\n"
           "           gate=after|before act=silu|sigmoid\n"
           "           q=i8|e4m3|e5m2|q8_0 qblock=row|tensor|N qleast=V\n"
           "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats+q|dx+ds+dw+db+dz grad=same|f32\n"

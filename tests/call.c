@@ -58,6 +58,15 @@ static int may_have_own_y(const t_call *call) {
   return spec->residual_dtype == spec->dtype || !(call->parts & (T_RESIDUAL | T_DRESIDUAL | T_DRESIDUAL_OUT));
 }
 
+/* Options that the steps do not have are dropped, but where a LayerNorm lacks the steps. */
+static void repair_steps(verify_spec *spec) {
+  if (spec->kind == RMS_KIND_LAYER && spec->steps != RMS_STEPS_ALL) spec->steps = RMS_STEPS_WIDE;
+  if (spec->gate_place) spec->steps = RMS_STEPS_WIDE;
+  if (spec->steps < RMS_STEPS_RSTD) return;
+  if (spec->kind == RMS_KIND_LAYER || spec->steps == RMS_STEPS_RSTD) spec->eps_place = RMS_EPS_INSIDE;
+  spec->partial = 0;
+}
+
 void t_call_repair(t_call *call) {
   verify_spec *spec = &call->spec;
   int narrow = spec->dtype == RMS_BF16 || spec->dtype == RMS_F16;
@@ -66,6 +75,7 @@ void t_call_repair(t_call *call) {
   if (spec->grad_dtype != spec->dtype && spec->grad_dtype != spec->weight_dtype) spec->grad_dtype = RMS_F32;
   if (spec->groups > 1 && spec->cols % spec->groups) spec->groups = 0;
   int64_t width = spec->groups > 1 ? spec->cols / spec->groups : spec->cols;
+  repair_steps(spec);
   if (spec->kind == RMS_KIND_LAYER) spec->partial = 0;
   if (spec->partial > width) spec->partial = width;
   if (spec->partial == 0) call->indexed = 0;
@@ -120,6 +130,8 @@ t_call t_call_draw(t_rng *rng, int64_t max_elements) {
   spec->gain_rounding = one_in(rng, 3) ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
   call.weight_gap = one_in(rng, 2) ? t_random_below(rng, 70) : 0;
   if (one_in(rng, 10)) call.parts |= T_NO_Y;
+  if (one_in(rng, 5)) spec->eps_place = RMS_EPS_CLAMP;
+  spec->steps = one_in(rng, 2) ? (rms_steps)t_random_below(rng, RMS_STEPS_ALL + 1) : RMS_STEPS_WIDE;
   t_call_repair(&call);
   return call;
 }
@@ -191,19 +203,20 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
   static _Thread_local char text[480];
   const verify_spec *s = &call->spec;
   const char *isa = rms_isa_active();
-  snprintf(
-      text, sizeof text,
-      "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
-      "%s groups=%" PRId64
-      " offset=%g round=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64 " parts=0x%x "
-      "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
-      " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
-      isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
-      s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
-      (int)s->rounding, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype), dtype_name(s->weight_dtype),
-      dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding, s->weight_per_inner,
-      call->weight_gap, call->parts, call->accumulate, (int)s->q_dtype, s->scale_block, s->scale_least, (int)call->data,
-      call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major, layout->channels_first, (int)layout->flush,
-      layout->offset, layout->in_place, layout->split, layout->stream_bytes);
+  snprintf(text, sizeof text,
+           "isa=%s kind=%d %s %" PRId64 "x%" PRId64 "x%" PRId64 " first=%" PRId64 " eps=%g@%d partial=%" PRId64
+           "%s groups=%" PRId64
+           " offset=%g round=%d steps=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64
+           " parts=0x%x "
+           "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
+           " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+           isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
+           s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
+           (int)s->rounding, (int)s->steps, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype),
+           dtype_name(s->weight_dtype), dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding,
+           s->weight_per_inner, call->weight_gap, call->parts, call->accumulate, (int)s->q_dtype, s->scale_block,
+           s->scale_least, (int)call->data, call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major,
+           layout->channels_first, (int)layout->flush, layout->offset, layout->in_place, layout->split,
+           layout->stream_bytes);
   return text;
 }

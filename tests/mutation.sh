@@ -79,6 +79,7 @@ for isa in ${isas/avx512/avx512 avx512_bf16}; do # of which bf16 is a unit of it
   kernels+=("src/cpu/isa/$isa.c")
   vec_units+=("tests/vec/$isa.c")
 done
+reference="verify/problem.c verify/words.c verify/number.c verify/random.c verify/data.c verify/memory.c verify/oracle.c verify/bounds.c verify/stepwise.c verify/backend_cpu.c verify/quantise.c verify/run.c"
 support=(tests/harness.c tests/call.c tests/data.c tests/run.c verify/case.c)
 
 objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/obj/${unit%.c}.o"; done; }
@@ -97,6 +98,7 @@ programs=(
   "environment tests/unit/environment.c"
   "bytes tests/unit/environment.c"
   "first_call tests/unit/first_call.c"
+  "steps tests/accuracy/steps.c $reference"
   "digests tests/golden/digests.c"
   "split tests/bits/split.c"
   "threads tests/threads/threads.c"
@@ -128,6 +130,7 @@ first_red() {
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
+    steps) arguments=(right given_or_not) ;;
     isa) arguments=(offsets values groups quantised beside_y) ;;
     batch) arguments=(short_rows row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
@@ -172,7 +175,7 @@ first_red_of() {
   local file=$1 units=$2 red=
   if [ "$units" = "${kernels[*]}" ] && [ ${#emulator[@]} = 0 ]; then
     compile "src/cpu/isa/$one_isa.c" || return 1
-    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised rows split digests) || return 1
+    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised rows steps split digests) || return 1
     units=${units/src\/cpu\/isa\/$one_isa.c/}
   fi
   if [ -z "$red" ]; then

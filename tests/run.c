@@ -391,7 +391,10 @@ static void run_backward(scene *sc, t_result *result) {
   gather(sc, VERIFY_DGATE, result, T_OUT_DGATE);
 }
 
-t_result t_run(const t_call *call, const t_layout *layout, const rms_executor *executor) {
+t_result t_run(const t_call *call, const t_layout *given, const rms_executor *executor) {
+  t_layout whole = *given;
+  if (call->spec.steps >= RMS_STEPS_RSTD) whole.split = 0; /* they have no split form */
+  const t_layout *layout = &whole;
   scene sc = {.call = call, .layout = layout, .executor = executor};
   t_result result = {.forward = RMS_OK, .backward = RMS_OK};
   t_context("%s", t_describe(call, layout));

@@ -182,27 +182,37 @@ static double square_shift(const verify_row *row, int64_t start) {
 
 typedef struct statistic {
   ball r, rms, mean; /* rms is needed with eps outside the root alone */
+  int either;        /* a clamp: rms and eps are so near that r may depend on the row or not */
   double r_unrounded, mean_size;
 } statistic;
+
+/* The sum of squares of a group without a mean. */
+static ball bound_squares(const verify_row *row, const arithmetic *a, int64_t index) {
+  const verify_group *g = &row->group[index];
+  double moved = square_shift(row, index * row->width);
+  return of(g->m2, square_underflow(a, g, row->k) + moved + sum_factor(a, row->k) * (g->m2.hi + moved));
+}
 
 static statistic bound_statistic(const verify_row *row, const arithmetic *a, int64_t index) {
   const verify_group *g = &row->group[index];
   statistic s = {0};
-  double error = square_underflow(a, g, row->k);
+  ball squares;
   if (row->spec.kind == RMS_KIND_LAYER) {
     s.mean = rounded(a, of(g->mean, mean_error(row, a, g, index * row->width, &s.mean_size)));
-    error += centred_square_error(row, a, g, index * row->width, s.mean.e);
+    squares = of(g->m2, square_underflow(a, g, row->k) + centred_square_error(row, a, g, index * row->width, s.mean.e));
   } else {
-    double moved = square_shift(row, index * row->width);
-    error += moved + sum_factor(a, row->k) * (g->m2.hi + moved);
+    squares = bound_squares(row, a, index);
   }
-  ball ms = rounded(a, divide(of(g->m2, error), exact((double)row->k)));
+  ball ms = rounded(a, divide(squares, exact((double)row->k)));
   ball eps = row->spec.eps > 0 ? rounded(a, exact(g->eps)) : exact(0), whole;
   s.rms = rounded(a, root(ms));
   if (row->spec.eps_place == RMS_EPS_INSIDE)
     whole = rounded(a, root(rounded(a, add(ms, eps))));
+  else if (row->spec.eps_place == RMS_EPS_CLAMP) /* the larger of two numbers is no farther off than either of them */
+    whole = (ball){fmax(s.rms.v, eps.v), fmax(s.rms.e, eps.e)};
   else
     whole = rounded(a, add(s.rms, eps));
+  s.either = row->spec.eps_place == RMS_EPS_CLAMP && fabs(s.rms.v - eps.v) <= s.rms.e + eps.e;
   if (g->r.hi == 0) return s; /* a statistic of exactly zero: r is 0 by definition */
   ball r = divide(exact(1), whole);
   s.r_unrounded = r.e;
@@ -210,6 +220,25 @@ static statistic bound_statistic(const verify_row *row, const arithmetic *a, int
   /* r may have been stored between forward and backward, where it can be subnormal. */
   s.r.e += ldexp(a->eta, g->scale);
   return s;
+}
+
+dd verify_bound_norm(const verify_row *row, int64_t index, double *error) {
+  const arithmetic a = arithmetic_of(&row->spec);
+  const verify_group *g = &row->group[index];
+  *error = g->m2.hi > 0 ? ldexp(rounded(&a, root(bound_squares(row, &a, index))).e, g->scale) : 0;
+  return dd_scale(dd_sqrt(g->m2), g->scale);
+}
+
+dd verify_bound_r(const verify_row *row, int64_t index, double *error) {
+  const arithmetic a = arithmetic_of(&row->spec);
+  const verify_group *g = &row->group[index];
+  *error = ldexp(bound_statistic(row, &a, index).r_unrounded + a.u * g->r.hi, -g->scale);
+  return dd_scale(g->r, -g->scale);
+}
+
+double verify_bound_row_sum(const verify_spec *spec, int64_t terms) {
+  const arithmetic a = arithmetic_of(spec);
+  return sum_factor(&a, terms);
 }
 
 /* ---- Forward ---- */
@@ -282,7 +311,7 @@ void verify_bound_forward(verify_row *row) {
   for (int64_t i = 0; i < row->groups; i++) {
     statistic s = bound_statistic(row, &a, i);
     int scale = row->group[i].scale;
-    row->r_error[i] = ldexp(s.r_unrounded + a.u * row->group[i].r.hi, -scale);
+    verify_bound_r(row, i, &row->r_error[i]);
     row->mean_error[i] = ldexp(s.mean.e, scale);
     for (int64_t j = i * row->width; j < (i + 1) * row->width; j++) {
       ball h = bound_h(row, &a, &s, j), q = bound_q(row, &a, h, j);
@@ -372,7 +401,15 @@ static ball normalised(const verify_row *row, int64_t j) {
 }
 
 /* dresidual and the old dx are added one by one in the arithmetic; the last operation's rounding is the output's own.
- * In true units: the caller's ball is in those of the group. */
+ */
+static void bound_added(verify_row *row, const arithmetic *a, ball value, double size, int64_t j) {
+  if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
+  if (row->old) value = add(rounded(a, value), exact(row->old[j]));
+  row->dx_error[j] = settle(a, value).e;
+  row->dx_size[j] = size + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
+}
+
+/* In true units: the caller's ball is in those of the group. */
 static void bound_dx(verify_row *row, const arithmetic *a, ball dx, double size, int64_t j) {
   const verify_group *g = &row->group[j / row->width];
   int scale = g->u_scale - g->scale;
@@ -386,10 +423,36 @@ static void bound_dx(verify_row *row, const arithmetic *a, ball dx, double size,
     value = multiply(value, activation_of(row, a, j));
     size *= fabs(row->act[j].hi);
   }
-  if (row->dres) value = add(rounded(a, value), exact(row->dres[j]));
-  if (row->old) value = add(rounded(a, value), exact(row->old[j]));
-  row->dx_error[j] = settle(a, value).e;
-  row->dx_size[j] = size + (row->dres ? fabs(row->dres[j]) : 0) + (row->old ? fabs(row->old[j]) : 0);
+  bound_added(row, a, value, size, j);
+}
+
+/* A number in the group's units as it is rounded to the data type in true ones: the ends of what it may become. */
+static void ends_of_term(const verify_row *row, const arithmetic *a, ball term, int64_t j, double ends[2]) {
+  const verify_group *g = &row->group[j / row->width];
+  const int scale = g->u_scale - g->scale;
+  const double v = ldexp(term.v, scale), e = (ldexp(term.e, scale) + 8 * a->eta) * SLACK + fabs(v) * 0x1p-50;
+  ends[0] = verify_round(a->data, v - e);
+  ends[1] = verify_round(a->data, v + e);
+}
+
+/* RMS_STEPS_TERMS: T(T(first) - T(second)). A term that may be infinite or not leaves nothing known. */
+static void bound_terms(verify_row *row, const arithmetic *a, ball first, ball second, double size, int64_t j) {
+  const verify_group *g = &row->group[j / row->width];
+  const int scale = g->u_scale - g->scale;
+  double one[2], two[2];
+  ends_of_term(row, a, first, j, one);
+  ends_of_term(row, a, second, j, two);
+  const int finite = isfinite(one[0]) && isfinite(one[1]) && isfinite(two[0]) && isfinite(two[1]);
+  if (finite) {
+    const double low = verify_round(a->data, one[0] - two[1]), high = verify_round(a->data, one[1] - two[0]);
+    const double v = row->d[j].hi;
+    if (isfinite(low) && isfinite(high)) {
+      bound_added(row, a, (ball){v, fmax(fmax(high - v, v - low), 0)}, ldexp(size, scale), j);
+      return;
+    }
+  }
+  row->dx_size[j] = ldexp(size, scale);
+  row->dx_error[j] = -1;
 }
 
 /* `a` is the arithmetic in true units, `in` that of the group's gradient. */
@@ -400,21 +463,23 @@ static void bound_rms_gradient(verify_row *row, const arithmetic *a, const arith
   row_sum ux = bound_sum(row, in, start, g->sum_ux, element);
   ball k = exact((double)row->k), c = exact(0), square = rounded(a, multiply(s->r, s->r));
   double c_size = 0;
-  if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_INSIDE) {
+  if (g->rms.hi > 0 && row->spec.eps_place != RMS_EPS_OUTSIDE && (!g->clamped || s->either)) {
     c = rounded(in, divide(rounded(in, multiply(ux.sum, rounded(a, multiply(square, s->r)))), k));
     c_size = ux.size * square.v * s->r.v / k.v;
-  } else if (g->rms.hi > 0) {
+    if (s->either) c = (ball){c.v, 2 * fabs(c.v) + c.e};
+  } else if (g->rms.hi > 0 && row->spec.eps_place == RMS_EPS_OUTSIDE) {
     c = rounded(in, divide(rounded(in, divide(rounded(in, multiply(ux.sum, square)), s->rms)), k));
     c_size = ux.size * square.v / s->rms.v / k.v;
   }
   for (int64_t j = start; j < start + row->width; j++) {
-    ball x = element(row, j), dx = multiply(of(row->u[j], row->u_error[j]), s->r);
-    double size = fabs(dx.v);
-    if (row->in_stat[j - start]) {
-      dx = subtract(rounded(in, dx), rounded(in, multiply(c, x)));
-      size += c_size * fabs(x.v);
-    }
-    bound_dx(row, a, dx, size, j);
+    const int in_stat = row->in_stat[j - start];
+    ball x = element(row, j), direct = multiply(of(row->u[j], row->u_error[j]), s->r);
+    ball through = in_stat ? rounded(in, multiply(c, x)) : exact(0);
+    double size = fabs(direct.v) + (in_stat ? c_size * fabs(x.v) : 0);
+    if (verify_steps(&row->spec) == RMS_STEPS_TERMS)
+      bound_terms(row, a, rounded(in, direct), through, size, j);
+    else
+      bound_dx(row, a, in_stat ? subtract(rounded(in, direct), through) : direct, size, j);
   }
 }
 
@@ -426,6 +491,8 @@ static void bound_layer_gradient(verify_row *row, const arithmetic *a, const ari
   ball n = exact((double)row->width), mean_uh = rounded(in, divide(uh.sum, n)), mean_u = rounded(in, divide(u.sum, n));
   if (row->spec.eps_place == RMS_EPS_OUTSIDE)
     mean_uh = g->rms.hi > 0 ? rounded(in, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
+  if (row->spec.eps_place == RMS_EPS_CLAMP && (g->rms.hi == 0 || (g->clamped && !s->either))) mean_uh = exact(0);
+  if (s->either) mean_uh.e += 2 * fabs(mean_uh.v);
   for (int64_t j = start; j < start + row->width; j++) {
     ball centred = rounded(in, subtract(of(row->u[j], row->u_error[j]), mean_u));
     ball along = rounded(in, multiply(normalised(row, j), mean_uh));

@@ -93,9 +93,10 @@ static double eps_of(const verify_row *row) {
   return verify_round(verify_arithmetic(row->spec.dtype), row->spec.eps);
 }
 
-/* Near the largest element of the statistic; eps may be larger still. */
+/* Near the largest element of the statistic; eps may be larger still, unless a norm is rounded before eps is seen. */
 static int choose_scale(const verify_row *row, int64_t start) {
   double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(eps_of(row)) : eps_of(row);
+  if (row->spec.eps_place != RMS_EPS_INSIDE && verify_is_stepwise(&row->spec)) most = 0;
   for (int64_t j = 0; j < row->width; j++)
     if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->v[start + j].hi));
   return most > 0 ? exponent_of(most) : 0;
@@ -121,7 +122,9 @@ static void group_statistic(const verify_row *row, verify_group *g, int64_t star
     }
   dd ms = dd_divide(g->m2, dd_from((double)row->k));
   g->rms = dd_sqrt(ms);
+  g->clamped = row->spec.eps_place == RMS_EPS_CLAMP && dd_subtract(g->rms, dd_from(g->eps)).hi < 0;
   dd root = inside ? dd_sqrt(dd_add(ms, dd_from(g->eps))) : dd_add(g->rms, dd_from(g->eps));
+  if (row->spec.eps_place == RMS_EPS_CLAMP) root = g->clamped ? dd_from(g->eps) : g->rms;
   g->r = root.hi > 0 ? dd_divide(dd_from(1), root) : dd_from(0); /* a zero statistic with eps = 0 gives r = 0 */
   if (isnan(g->m2.hi)) g->r = dd_from((double)NAN);
 }
@@ -201,12 +204,23 @@ static void gradient_of_h(verify_row *row, verify_group *g, int64_t start) {
 }
 
 /* r depends on each element x_j of the statistic by dr/dx_j = -(r^3 x_j)/k with eps inside the root, and by
- * -(r^2 x_j)/(k rms) with eps outside. This is r^3/k or r^2/(k rms); 0 when the statistic is zero. */
+ * -(r^2 x_j)/(k rms) with eps outside or as a bound of rms, below which r is 1/eps. This is r^3/k or r^2/(k rms); 0
+ * when the statistic is zero or r does not depend on it. */
 static dd slope_of_r(const verify_row *row, const verify_group *g) {
   dd square = dd_multiply(g->r, g->r), k = dd_from((double)row->k);
-  if (g->rms.hi == 0) return dd_from(0);
+  if (g->rms.hi == 0 || g->clamped) return dd_from(0);
   if (row->spec.eps_place == RMS_EPS_INSIDE) return dd_divide(dd_multiply(square, g->r), k);
   return dd_divide(dd_divide(square, g->rms), k);
+}
+
+/* RMS_STEPS_TERMS: the two terms of dx, in the group's units, as the definition rounds them in true ones. */
+static dd round_terms(const verify_row *row, const verify_group *g, dd first, dd second) {
+  const int scale = g->u_scale - g->scale;
+  first = verify_round_exactly(row->spec.dtype, dd_scale(first, scale));
+  second = verify_round_exactly(row->spec.dtype, dd_scale(second, scale));
+  dd sum = dd_from(first.hi - second.hi); /* 16-bit numbers, or beyond their range: a double has enough of its digits */
+  if (isfinite(sum.hi)) sum = dd_subtract(first, second);
+  return dd_scale(verify_round_exactly(row->spec.dtype, sum), -scale);
 }
 
 /* dL/dx_j = u_j r + (dr/dx_j) * sum(u x) */
@@ -216,9 +230,10 @@ static void rms_gradient(verify_row *row, verify_group *g, int64_t start) {
     g->sum_ux = dd_add(g->sum_ux, dd_multiply(row->u[start + j], scaled(row, g, start, j)));
   dd factor = dd_multiply(g->sum_ux, slope_of_r(row, g));
   for (int64_t j = 0; j < row->width; j++) {
-    dd value = dd_multiply(row->u[start + j], g->r);
-    if (row->in_stat[j]) value = dd_subtract(value, dd_multiply(factor, scaled(row, g, start, j)));
-    row->dx[start + j] = value;
+    dd first = dd_multiply(row->u[start + j], g->r), second = dd_from(0);
+    if (row->in_stat[j]) second = dd_multiply(factor, scaled(row, g, start, j));
+    row->dx[start + j] =
+        verify_steps(&row->spec) == RMS_STEPS_TERMS ? round_terms(row, g, first, second) : dd_subtract(first, second);
   }
 }
 
@@ -249,7 +264,6 @@ static void gradient_of_gate(verify_row *row, int64_t j) {
     row->m[j] = affine(row, j);
     of_act = dd_multiply(row->m[j], dd_from(row->dy[j]));
   } else {
-    row->d[j] = row->dx[j];
     of_act = dd_multiply(row->d[j], dd_from(row->x[j]));
     row->dx[j] = dd_multiply(row->d[j], row->act[j]);
   }
@@ -267,7 +281,7 @@ void verify_oracle_backward(verify_row *row) {
   }
   for (int64_t j = 0; j < row->spec.cols; j++) {
     const verify_group *g = &row->group[j / row->width];
-    row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
+    row->d[j] = row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
     gradient_of_gate(row, j);
     if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
     if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));

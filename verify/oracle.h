@@ -16,13 +16,14 @@
  * 2^u_scale too. */
 typedef struct verify_group {
   int scale, u_scale;
-  dd mean;    /* LayerNorm; 0 otherwise                                          */
-  dd m2;      /* sum of squares over the statistic's elements, centred: LayerNorm */
-  dd rms;     /* sqrt(m2 / k)                                                    */
-  dd r;       /* times 2^-scale is rstd                                          */
-  dd sum_ux;  /* RMS: sum of u*x; LayerNorm: sum of u*h                          */
-  dd sum_u;   /* LayerNorm: sum of u                                             */
-  double eps; /* in these units                                                  */
+  dd mean;     /* LayerNorm; 0 otherwise                                          */
+  dd m2;       /* sum of squares over the statistic's elements, centred: LayerNorm */
+  dd rms;      /* sqrt(m2 / k)                                                    */
+  int clamped; /* r is 1/eps: rms is below it, and eps bounds it                 */
+  dd r;        /* times 2^-scale is rstd                                          */
+  dd sum_ux;   /* RMS: sum of u*x; LayerNorm: sum of u*h                          */
+  dd sum_u;    /* LayerNorm: sum of u                                             */
+  double eps;  /* in these units                                                  */
 } verify_group;
 
 /* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
@@ -44,7 +45,7 @@ typedef struct verify_row {
   dd *y, *dx;          /* before the last rounding                                */
   dd *dw;              /* this row's term of dweight                              */
   dd *dz;              /* of the gate, before the last rounding                   */
-  dd *d;               /* with a gate before: the gradient of v                   */
+  dd *d;               /* the gradient of v, as RMS_STEPS_TERMS rounds it         */
   double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error, *v_error, *dm_error, *dz_error;
   double *h_size, *y_size, *dx_size,
       *dz_size;                 /* the sum of the magnitudes of the terms that h, y, dx and dz are sums of */

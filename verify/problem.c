@@ -19,14 +19,16 @@ static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugem
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
 static const char *const channels_words[] = {"first", NULL};
-static const char *const gate_words[] = {"after", "before", NULL}; /* from RMS_GATE_AFTER on */
+static const char *const steps_words[] = {"terms", "rstd", "all", NULL}; /* from RMS_STEPS_TERMS on */
+static const char *const gate_words[] = {"after", "before", NULL};       /* from RMS_GATE_AFTER on */
 static const char *const activation_words[] = {"silu", "sigmoid", NULL};
 static const char *const quantised_words[] = {"i8", "e4m3", "e5m2", "q8_0", NULL}; /* from RMS_I8 on */
 static const char *const output_words[] = {"y", "sum", "stats", "dx", "ds", "dw", "db", "dz", "q", NULL};
 static const char *const option_words[] = {
-    "w",       "bias",      "off", "eps", "epsout", "round",   "groups",   "k",     "p",      "idx",    "res",  "dres",
-    "perhead", "recompute", "acc", "out", "grad",   "pad",     "inplace",  "split", "data",   "dydata", "seed", "isa",
-    "threads", "gate",      "act", "y",   "gain",   "wstride", "channels", "q",     "qblock", "qleast", NULL};
+    "w",        "bias",   "off",     "eps",       "epsout",   "round", "groups", "k",   "p",       "idx",
+    "res",      "dres",   "perhead", "recompute", "acc",      "out",   "grad",   "pad", "inplace", "split",
+    "data",     "dydata", "seed",    "isa",       "threads",  "gate",  "act",    "y",   "gain",    "wstride",
+    "channels", "q",      "qblock",  "qleast",    "epsclamp", "steps", NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
 enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
@@ -62,7 +64,7 @@ __attribute__((format(printf, 2, 3))) static int fail(const draft *d, const char
 }
 
 static int fail_word(const draft *d, const char *what, const char *text, const char *const *words) {
-  char all[256] = "";
+  char all[384] = "";
   const char *nearest = verify_nearest_word(text, words);
   if (nearest) return fail(d, "unknown %s '%s'; did you mean '%s'?", what, text, nearest);
   for (const char *const *w = words; *w; w++) {
@@ -139,7 +141,8 @@ static int read_shape(draft *d, char *text) {
 /* ---- Options ---- */
 
 static int is_flag(const char *name) {
-  static const char *const flags[] = {"bias", "epsout", "idx", "dres", "perhead", "recompute", "inplace", "split"};
+  static const char *const flags[] = {"bias",    "epsout",    "epsclamp", "idx",  "dres",
+                                      "perhead", "recompute", "inplace",  "split"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (strcmp(name, flags[i]) == 0) return 1;
   return 0;
@@ -149,6 +152,7 @@ static void set_flag(draft *d, const char *name) {
   verify_problem *p = &d->problem;
   if (strcmp(name, "bias") == 0) p->has_bias = 1;
   if (strcmp(name, "epsout") == 0) p->spec.eps_place = RMS_EPS_OUTSIDE;
+  if (strcmp(name, "epsclamp") == 0) p->spec.eps_place = RMS_EPS_CLAMP;
   if (strcmp(name, "idx") == 0) p->has_indices = 1;
   if (strcmp(name, "dres") == 0) p->has_dresidual = 1;
   if (strcmp(name, "perhead") == 0) p->spec.weight_per_inner = 1;
@@ -209,6 +213,11 @@ static int read_value(draft *d, const char *name, char *value) {
   if (strcmp(name, "round") == 0) {
     p->spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
     return read_word(d, "rounding order", value, before_words, &index);
+  }
+  if (strcmp(name, "steps") == 0) {
+    if (read_word(d, "steps", value, steps_words, &index)) return -1;
+    p->spec.steps = (rms_steps)(RMS_STEPS_TERMS + index);
+    return 0;
   }
   if (strcmp(name, "y") == 0) {
     if (read_word(d, "type of y", value, dtype_words, &index)) return -1;
@@ -390,6 +399,21 @@ static int check_direction(const draft *d) {
   return 0;
 }
 
+/* The combinations that rms_steps has. */
+static int check_steps(const draft *d) {
+  const verify_problem *p = &d->problem;
+  const verify_spec *s = &p->spec;
+  const int inside = s->eps_place == RMS_EPS_INSIDE;
+  if (s->steps == RMS_STEPS_WIDE) return 0;
+  if (s->gate_place) return fail(d, "steps= and gate= exclude each other");
+  if (s->kind == RMS_KIND_LAYER && (s->steps != RMS_STEPS_ALL || !inside))
+    return fail(d, "a LayerNorm has steps=all alone, with eps under the root");
+  if (s->steps == RMS_STEPS_TERMS) return 0;
+  if (s->steps == RMS_STEPS_RSTD && !inside) return fail(d, "steps=rstd needs eps under the root");
+  if (s->partial || p->split) return fail(d, "steps=rstd and steps=all have no partial and no split form");
+  return 0;
+}
+
 static int finish(draft *d) {
   verify_problem *p = &d->problem;
   if (fill_types(d) || fill_partial(d) || fill_quantised(d) || check_weight_stride(d)) return -1;
@@ -401,7 +425,7 @@ static int finish(draft *d) {
                      (p->outputs & VERIFY_OUT_DB ? RMS_ACCUMULATE_DBIAS : 0u);
   if (d->acc_given) p->accumulate = (int)addable;
   if ((unsigned)p->accumulate & ~addable) return fail(d, "acc= names an output that out= does not have");
-  return check_direction(d);
+  return check_direction(d) || check_steps(d) ? -1 : 0;
 }
 
 static int parse_parts(draft *d, char *text) {
@@ -498,7 +522,9 @@ static void put_spec(writer *w, const verify_spec *s) {
   if (s->gain_rounding == RMS_GAIN_AS_WEIGHT) put(w, ":gain=weight");
   if (s->eps != 1e-6) put_real(w, "eps", s->eps);
   if (s->eps_place == RMS_EPS_OUTSIDE) put(w, ":epsout");
+  if (s->eps_place == RMS_EPS_CLAMP) put(w, ":epsclamp");
   if (s->rounding == RMS_ROUND_BEFORE_WEIGHT) put(w, ":round=before");
+  if (s->steps) put(w, ":steps=%s", steps_words[s->steps - RMS_STEPS_TERMS]);
   if (s->weight_per_inner) put(w, ":perhead");
   if (s->gate_place) put(w, ":gate=%s", gate_words[s->gate_place - RMS_GATE_AFTER]);
   if (s->activation) put(w, ":act=%s", activation_words[s->activation]);

@@ -17,7 +17,9 @@
  *   gain=weight       weight + offset is rounded to the weight's type
  *   eps=V             default 1e-6
  *   epsout            eps outside the root
+ *   epsclamp          eps is the least root mean square
  *   round=before      round before the weight
+ *   steps=terms|rstd|all   rms_steps: what else is rounded to the data type; without a gate
  *   groups=G          groups per row
  *   perhead           one weight per inner index
  *   wstride=N         perhead: elements from one weight, and bias, to the next (default: the columns)

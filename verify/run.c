@@ -10,6 +10,7 @@
 #include "data.h"
 #include "number.h"
 #include "quantise.h"
+#include "stepwise.h"
 
 /* ---- Comparing ---- */
 
@@ -26,6 +27,10 @@ static double round_end(rms_dtype dtype, dd exact, double error) {
  * their sum say nothing. */
 static void compare(verify_result *result, const verify_worst *where, rms_dtype dtype, dd exact, double error,
                     double size) {
+  if (error < 0) { /* nothing is known of it */
+    result->elements++;
+    return;
+  }
   double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
   int inside = isnan(exact.hi) ? isnan(got) : !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
   double distance = fabs(dd_subtract(dd_from(got), exact).hi);
@@ -69,10 +74,26 @@ static void compare_statistics(verify_result *result, const verify_case *c, cons
 typedef struct column {
   dd sum;
   double error, magnitude, size;
+  int unknown; /* a term may be infinite or not */
 } column;
 
 /* Rows of doubles. A row of x, then of what is beside it, what was there before and what is there now. */
-enum { ROW_X, ROW_RESIDUAL, ROW_GAIN, ROW_DY, ROW_OLD, ROW_GOT, ROW_ZEROS, ROW_SIZES, ROW_BIAS, ROW_GATE, ROWS };
+enum {
+  ROW_X,
+  ROW_RESIDUAL,
+  ROW_GAIN,
+  ROW_DY,
+  ROW_OLD,
+  ROW_GOT,
+  ROW_ZEROS,
+  ROW_SIZES,
+  ROW_BIAS,
+  ROW_GATE,
+  ROW_DS,
+  ROW_RSTD,
+  ROW_MEAN,
+  ROWS
+};
 enum { ROW_DRESIDUAL = ROW_RESIDUAL };
 
 typedef struct walk {
@@ -258,6 +279,54 @@ static void load_gate(walk *w, int64_t outer, int64_t inner) {
   w->row.b = load_row(w, VERIFY_BIAS, 0, w->spec.weight_per_inner ? inner : 0, ROW_BIAS);
 }
 
+/* ---- The forms that round between x and y ---- */
+
+static const double *load_now(walk *w, verify_role role, int64_t outer, int64_t inner, int row) {
+  if (!verify_case_has(&w->c, role)) return NULL;
+  verify_row_now(&w->c, (verify_row_at){role, outer, inner}, w->rows[row]);
+  return w->rows[row];
+}
+
+/* rstd or mean of a row's groups. */
+static const double *load_statistics(walk *w, verify_role role, int64_t outer, int64_t inner, int row) {
+  const verify_tensor *t = &w->c.tensor[role];
+  if (!t->present) return NULL;
+  for (int64_t i = 0; i < w->row.groups; i++)
+    w->rows[row][i] = verify_load(t->dtype, t->data, (outer * w->c.problem.inner + inner) * w->row.groups + i);
+  return w->rows[row];
+}
+
+static void judge_steps(int64_t wrong, const verify_steps_miss *miss, verify_row_at at, int64_t elements,
+                        verify_result *result) {
+  result->elements += elements;
+  if (result->worst.role == VERIFY_ROLES) result->worst = (verify_worst){at.role, at.outer, at.inner, 0, 0, 0};
+  if (wrong == 0) return;
+  result->misses += wrong > 0 ? wrong : 1;
+  result->share = (double)INFINITY;
+  if (wrong > 0)
+    result->worst = (verify_worst){miss->role, at.outer, at.inner, miss->column, miss->expected, miss->got};
+}
+
+static void judge_forward_steps(walk *w, int64_t outer, int64_t inner, verify_result *result) {
+  verify_steps_got got = {.y = load_now(w, VERIFY_Y, outer, inner, ROW_GOT),
+                          .rstd = load_statistics(w, VERIFY_RSTD, outer, inner, ROW_RSTD),
+                          .mean = load_statistics(w, VERIFY_MEAN, outer, inner, ROW_MEAN)};
+  verify_steps_miss miss = {VERIFY_Y, 0, 0, 0};
+  const int64_t elements = (got.y ? w->spec.cols : 0) + w->row.groups * ((got.rstd != NULL) + (got.mean != NULL));
+  judge_steps(verify_steps_forward(&w->row, &got, &miss), &miss, (verify_row_at){VERIFY_Y, outer, inner}, elements,
+              result);
+}
+
+static void judge_backward_steps(walk *w, int64_t outer, int64_t inner, verify_result *result) {
+  verify_steps_got got = {.dx = load_now(w, VERIFY_DX, outer, inner, ROW_GOT),
+                          .ds = load_now(w, VERIFY_DS, outer, inner, ROW_DS),
+                          .given = load_statistics(w, VERIFY_RSTD, outer, inner, ROW_RSTD)};
+  verify_steps_miss miss = {VERIFY_DX, 0, 0, 0};
+  const int64_t elements = w->spec.cols * ((got.dx != NULL) + (got.ds != NULL));
+  judge_steps(verify_steps_backward(&w->row, &got, &miss), &miss, (verify_row_at){VERIFY_DX, outer, inner}, elements,
+              result);
+}
+
 static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
   w->row.x = load_row(w, VERIFY_X, outer, inner, ROW_X);
   const double *residual = load_row(w, VERIFY_RESIDUAL, outer, inner, ROW_RESIDUAL);
@@ -267,12 +336,17 @@ static void forward_row(walk *w, int64_t outer, int64_t inner, verify_result *re
   for (int64_t j = 0; residual && j < w->spec.cols; j++)
     sum[j] = dd_from(w->rows[ROW_X][j] = verify_residual_sum(&w->spec, w->rows[ROW_X][j], residual[j]));
   verify_oracle_statistic(&w->row);
-  verify_oracle_forward(&w->row);
-  verify_bound_forward(&w->row);
-  compare_row(w, (verify_row_at){VERIFY_Y, outer, inner}, (exact_row){w->row.y, w->row.y_error, w->row.y_size}, result);
+  if (verify_is_stepwise(&w->spec)) {
+    judge_forward_steps(w, outer, inner, result);
+  } else {
+    verify_oracle_forward(&w->row);
+    verify_bound_forward(&w->row);
+    compare_row(w, (verify_row_at){VERIFY_Y, outer, inner}, (exact_row){w->row.y, w->row.y_error, w->row.y_size},
+                result);
+    compare_statistics(result, &w->c, &w->row, outer, inner);
+  }
   compare_row(w, (verify_row_at){VERIFY_SUM, outer, inner}, (exact_row){sum, w->rows[ROW_ZEROS], w->rows[ROW_ZEROS]},
               result);
-  compare_statistics(result, &w->c, &w->row, outer, inner);
   compare_quantised(w, outer, inner, result);
 }
 
@@ -280,6 +354,7 @@ static void add_to_columns(walk *w, int64_t inner) {
   int64_t start = w->spec.weight_per_inner ? inner * w->spec.cols : 0;
   for (int64_t j = 0; j < w->spec.cols; j++) {
     column *dw = &w->dweight[start + j], *db = &w->dbias[start + j];
+    dw->unknown |= isinf(w->row.dw[j].hi) || !(w->row.dw_error[j] < (double)INFINITY);
     dw->sum = dd_add(dw->sum, w->row.dw[j]);
     dw->error += w->row.dw_error[j];
     dw->magnitude += fabs(w->row.dw[j].hi);
@@ -302,6 +377,11 @@ static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
 static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *result) {
   load_backward_row(w, outer, inner);
   verify_oracle_statistic(&w->row);
+  if (verify_is_stepwise(&w->spec)) {
+    judge_backward_steps(w, outer, inner, result);
+    add_to_columns(w, inner);
+    return;
+  }
   verify_oracle_backward(&w->row);
   verify_bound_backward(&w->row);
   add_to_columns(w, inner);
@@ -324,6 +404,7 @@ static void compare_columns(walk *w, verify_role role, const column *columns, in
       w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->rows[ROW_OLD][j])) : s->sum;
       w->rows[ROW_SIZES][j] = s->size;
       w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->rows[ROW_OLD][j])) : error;
+      if (s->unknown && verify_is_stepwise(&w->spec)) w->row.dw_error[j] = -1;
     }
     compare_row(w, (verify_row_at){role, 0, h}, (exact_row){w->row.dw, w->row.dw_error, w->rows[ROW_SIZES]}, result);
   }

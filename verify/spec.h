@@ -43,6 +43,16 @@ static inline rms_dtype verify_y_type(const verify_spec *spec) {
   return spec->y_dtype == RMS_AS_X ? spec->dtype : spec->y_dtype;
 }
 
+/* The steps as they are taken: those of RMS_STEPS_WIDE with f32 and f64 data. */
+static inline rms_steps verify_steps(const verify_spec *spec) {
+  return spec->dtype == RMS_BF16 || spec->dtype == RMS_F16 ? spec->steps : RMS_STEPS_WIDE;
+}
+
+/* Whether verify/stepwise.h says what is right, and not the oracle. */
+static inline int verify_is_stepwise(const verify_spec *spec) {
+  return verify_steps(spec) >= RMS_STEPS_RSTD;
+}
+
 /* What the library is called with. */
 static inline rms_spec verify_library_spec(const verify_spec *s) {
   rms_spec spec = {.cols = s->cols,
@@ -59,7 +69,6 @@ static inline rms_spec verify_library_spec(const verify_spec *s) {
                    .activation = (int32_t)s->activation,
                    .scale_block = s->scale_block,
                    .scale_least = s->scale_least,
-
                    .gain_rounding = (int32_t)s->gain_rounding,
                    .steps = (int32_t)s->steps};
   return spec;

@@ -35,11 +35,11 @@ static const char EXAMPLES[] =
 
 static const char NOTES[] =
     "A problem is KIND:DIR:DTYPE:SHAPE[:OPTION...]: rms, prms or layer; fwd or bwd; f32, f64, bf16 or f16;\n"
-    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V gain=weight eps=V epsout round=before\n"
-    "groups=G perhead wstride=N k=K p=P idx gate=after|before act=silu|sigmoid y=f32|bf16|f16\n"
-    "q=i8|e4m3|e5m2|q8_0 qblock=row|tensor|N qleast=V res[=f32] dres recompute acc out=A+B grad=same|f32\n"
-    "channels=first pad=N inplace seed=N isa=NAME threads=N data=NAME dydata=NAME (see check --help).\n"
-    "'rmsnorm check' reads the same strings.\n"
+    "ROWSxCOLS or OUTERxINNERxCOLS. Options: w=none|f32 bias off=V gain=weight eps=V epsout epsclamp\n"
+    "round=before steps=terms|rstd|all groups=G perhead wstride=N k=K p=P idx gate=after|before\n"
+    "act=silu|sigmoid y=f32|bf16|f16 q=i8|e4m3|e5m2|q8_0 qblock=row|tensor|N qleast=V res[=f32] dres\n"
+    "recompute acc out=A+B grad=same|f32 channels=first pad=N inplace seed=N isa=NAME threads=N data=NAME\n"
+    "dydata=NAME (see check --help). 'rmsnorm check' reads the same strings.\n"
     "Exit code 1: a result differed from the scalar kernel's. A target that is not met is no error.\n";
 
 static report_form form_of(const bench_options *options) {
@@ -51,7 +51,7 @@ static report_form form_of(const bench_options *options) {
 static int measure_text(const char *text, const bench_options *options, const measure_options *how,
                         bench_result *result) {
   verify_problem problem;
-  char reason[256];
+  char reason[512];
   if (verify_problem_parse(text, &problem, reason, sizeof reason)) return cli_error(text, "%s", reason);
   if (options->threads != UNSET) problem.threads = (int)options->threads;
   cli_progress(text);
@@ -66,7 +66,7 @@ static int measure_text(const char *text, const bench_options *options, const me
 static int check_problems(char **problems, int count) {
   for (int i = 0; i < count; i++) {
     verify_problem problem;
-    char reason[256];
+    char reason[512];
     if (verify_problem_parse(problems[i], &problem, reason, sizeof reason) ||
         measure_check(&problem, reason, sizeof reason))
       return cli_error(problems[i], "%s", reason);

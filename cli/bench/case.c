@@ -113,7 +113,8 @@ static int fill_statistics(bench_case *c) {
   const verify_tensor *rstd = &c->base.tensor[VERIFY_RSTD], *mean = &c->base.tensor[VERIFY_MEAN];
   int64_t count = verify_statistic_count(&c->base.problem);
   rms_stat *stats = malloc((size_t)count * sizeof *stats);
-  const rms_spec spec = c->spec;
+  rms_spec spec = c->spec;
+  spec.steps = RMS_STEPS_WIDE; /* of which the halves know some alone, and the statistics of all are these */
   rms_forward_args args = {
       .outer = c->backward.outer, .inner = c->backward.inner, .x = c->backward.x, .gate = c->backward.gate};
   if (!stats || rms_stats(&spec, &args, stats, NULL) != RMS_OK) {
@@ -122,7 +123,9 @@ static int fill_statistics(bench_case *c) {
   }
   for (int64_t i = 0; i < count; i++) {
     double square = stats[i].m2 / stats[i].count;
-    double r = spec.eps_place == RMS_EPS_INSIDE ? 1 / sqrt(square + spec.eps) : 1 / (sqrt(square) + spec.eps);
+    double r = spec.eps_place == RMS_EPS_INSIDE    ? 1 / sqrt(square + spec.eps)
+               : spec.eps_place == RMS_EPS_OUTSIDE ? 1 / (sqrt(square) + spec.eps)
+                                                   : 1 / fmax(sqrt(square), spec.eps);
     verify_store(rstd->dtype, rstd->data, i, square == 0 && spec.eps > 0 ? zero_r(&spec, rstd->dtype) : r);
     verify_store(mean->dtype, mean->data, i, stats[i].mean);
   }

@@ -45,6 +45,7 @@ static rms_spec variant_of(const rms_spec *of, engine_role role) {
                  : role == ROLE_QUARTER ? rms_partial_count(width, 1.0 / 4)
                                         : 0;
   spec.indices = NULL;
+  spec.steps = RMS_STEPS_WIDE; /* of which no other kind has all */
   return spec;
 }
 

@@ -71,6 +71,28 @@ static void outside_by_hand(void) {
   verify_row_destroy(&row);
 }
 
+/* rms = 3: an eps of 2 bounds nothing, one of 4 makes r = 1/4, whatever x is, and dx = dy/4. */
+static void clamped_by_hand(void) {
+  const double x[] = {3, -3}, dy[] = {1, 2};
+  for (int layer = 0; layer < 2; layer++)
+    for (int bounded = 0; bounded < 2; bounded++) {
+      verify_spec spec = {.cols = 2, .eps = bounded ? 4 : 2, .eps_place = RMS_EPS_CLAMP, .dtype = RMS_F64};
+      spec.kind = layer ? RMS_KIND_LAYER : RMS_KIND_RMS;
+      verify_row row;
+      if (!T_EQ_INT(0, verify_row_create(&row, &spec))) return;
+      row.x = x;
+      row.dy = dy;
+      verify_oracle_statistic(&row);
+      verify_oracle_forward(&row);
+      verify_oracle_backward(&row);
+      T_EQ_F64(bounded ? 0.75 : 1.0, row.y[0].hi);
+      if (!layer && bounded) T_EQ_F64(0.25, row.dx[0].hi);
+      if (!layer && !bounded) T_EQ_F64(0.5, row.dx[0].hi); /* (1 + 1/2)/3: that along x is taken away */
+      if (layer) T_EQ_F64(bounded ? -0.125 : 0.0, row.dx[0].hi);
+      verify_row_destroy(&row);
+    }
+}
+
 /* bf16, x = (3, 4): h = 0.848528..., in bf16 217/256. Times 1.5: 325.5/256, in bf16 163/128; plus 1/128: 164/128. */
 static void before_by_hand(void) {
   const double x[] = {3, 4}, g[] = {1.5, 1}, b[] = {1.0 / 128, 0}, dy[] = {1.25, 1};
@@ -202,11 +224,11 @@ static void check_gradients(verify_spec spec, uint64_t stream) {
 static void gradients(void) {
   static const int64_t listed[] = {1, 2, 5};
   const double eps[] = {0, 1e-6, 0.1, 3};
-  for (uint64_t i = 0; i < 2 * 2 * T_COUNT(eps) * 3; i++) {
+  for (uint64_t i = 0; i < 3 * 2 * T_COUNT(eps) * 3; i++) {
     verify_spec spec = {
-        .eps = eps[i / 4 % T_COUNT(eps)], .eps_place = (rms_eps_place)(i % 2), .kind = (rms_kind)(i / 2 % 2)};
+        .eps = eps[i / 6 % T_COUNT(eps)], .eps_place = (rms_eps_place)(i % 3), .kind = (rms_kind)(i / 3 % 2)};
     int64_t groups[] = {0, 2, 3};
-    spec.groups = groups[i / 16];
+    spec.groups = groups[i / 24];
     check_gradients(spec, i);
     spec.gate_place = (rms_gate_place)(RMS_GATE_AFTER + i / 4 % 2);
     spec.activation = (rms_activation)(i / 8 % 2);
@@ -282,15 +304,11 @@ static void gradient_invariance(void) {
 }
 
 static const t_case cases[] = {
-    {"rms_by_hand", rms_by_hand},
-    {"layer_by_hand", layer_by_hand},
-    {"outside_by_hand", outside_by_hand},
-    {"before_by_hand", before_by_hand},
-    {"zero_statistic", zero_statistic},
-    {"definitions", definitions},
-    {"gradients", gradients},
-    {"scale_invariance", scale_invariance},
-    {"gradient_invariance", gradient_invariance},
+    {"rms_by_hand", rms_by_hand},           {"layer_by_hand", layer_by_hand},
+    {"outside_by_hand", outside_by_hand},   {"clamped_by_hand", clamped_by_hand},
+    {"before_by_hand", before_by_hand},     {"zero_statistic", zero_statistic},
+    {"definitions", definitions},           {"gradients", gradients},
+    {"scale_invariance", scale_invariance}, {"gradient_invariance", gradient_invariance},
 };
 
 int main(int argc, char **argv) {

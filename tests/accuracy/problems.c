@@ -34,6 +34,9 @@ static void round_trips(void) {
       {"prms:fwd:f16:3x100:k=100:idx", "prms:fwd:f16:3x100:k=100:idx"},
       {"rms:fwd:f64:1x3:eps=0.1:off=0.30000000000000004:epsout",
        "rms:fwd:f64:1x3:off=0.30000000000000004:eps=0.1:epsout"},
+      {"rms:fwd:f16:1x3:steps=all:epsclamp:eps=0.1", "rms:fwd:f16:1x3:eps=0.1:epsclamp:steps=all"},
+      {"prms:bwd:f32:1x3:k=2:steps=terms:split", "prms:bwd:f32:1x3:k=2:steps=terms:split"},
+      {"rms:bwd:bf16:1x3:steps=rstd:round=before", "rms:bwd:bf16:1x3:round=before:steps=rstd"},
       {"rms:bwd:f16:2x6:w=f32:grad=same:out=dw+dx:recompute:pad=3", "rms:bwd:f16:2x6:w=f32:grad=same:recompute:pad=3"},
       {"rms:bwd:f16:2x6:res=f32:dres:out=ds+dx:acc=dx", "rms:bwd:f16:2x6:res=f32:dres:out=dx+ds:acc=dx"},
       {"rms:bwd:f32:2x6:w=none:out=dx:split:threads=7:isa=avx2", "rms:bwd:f32:2x6:w=none:split:isa=avx2:threads=7"},
@@ -80,7 +83,7 @@ static void suite_round_trips(void) {
 
 static void refused(const char *text, const char *reason) {
   verify_problem problem, before;
-  char message[256] = "";
+  char message[512] = "";
   memset(&problem, 0x5a, sizeof problem);
   before = problem;
   t_context("%s", text);
@@ -145,7 +148,20 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
           "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
-          "y, gain, wstride, channels, q, qblock, qleast");
+          "y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps");
+}
+
+static void bad_steps(void) {
+  refused("rms:fwd:bf16:1x4:steps=every", "unknown steps 'every'; one of: terms, rstd, all");
+  refused("rms:fwd:bf16:1x4:steps=all:gate=after", "steps= and gate= exclude each other");
+  refused("layer:bwd:bf16:1x4:steps=terms", "a LayerNorm has steps=all alone, with eps under the root");
+  refused("layer:bwd:bf16:1x4:steps=rstd", "a LayerNorm has steps=all alone, with eps under the root");
+  refused("layer:fwd:bf16:1x4:steps=all:epsout", "a LayerNorm has steps=all alone, with eps under the root");
+  refused("layer:fwd:bf16:1x4:steps=all:epsclamp", "a LayerNorm has steps=all alone, with eps under the root");
+  refused("rms:fwd:bf16:1x4:steps=rstd:epsout", "steps=rstd needs eps under the root");
+  refused("rms:fwd:bf16:1x4:steps=rstd:epsclamp", "steps=rstd needs eps under the root");
+  refused("prms:fwd:bf16:1x4:k=2:steps=all", "steps=rstd and steps=all have no partial and no split form");
+  refused("rms:fwd:bf16:1x4:split:steps=rstd", "steps=rstd and steps=all have no partial and no split form");
 }
 
 static void bad_quantised(void) {
@@ -169,7 +185,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast");
+          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps");
 }
 
 static void overlong(void) {
@@ -179,9 +195,13 @@ static void overlong(void) {
   refused(text, "the problem string is too long");
 }
 
-static const t_case cases[] = {
-    {"round_trips", round_trips},     {"suite_round_trips", suite_round_trips},     {"bad_ones", bad_ones},
-    {"bad_quantised", bad_quantised}, {"message_is_one_line", message_is_one_line}, {"overlong", overlong}};
+static const t_case cases[] = {{"round_trips", round_trips},
+                               {"suite_round_trips", suite_round_trips},
+                               {"bad_ones", bad_ones},
+                               {"bad_steps", bad_steps},
+                               {"bad_quantised", bad_quantised},
+                               {"message_is_one_line", message_is_one_line},
+                               {"overlong", overlong}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

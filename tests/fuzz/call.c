@@ -55,6 +55,12 @@ static void read_more(reader *r, t_call *call) {
   call->spec.gain_rounding = (rms_gain_rounding)(bits >> 4 & 1);
   if (bits & 32) call->parts |= T_NO_Y;
   if (bits & 64) call->weight_gap = byte(r) % 80;
+  if (bits & 128) {
+    unsigned rounds = byte(r);
+    call->spec.steps = (rms_steps)(rounds & 3);
+    call->spec.gate_place = RMS_GATE_NONE;
+    if (rounds & 4) call->spec.eps_place = RMS_EPS_CLAMP;
+  }
   t_call_repair(call);
 }
 
@@ -94,8 +100,12 @@ static rms_status spoil(verify_spec *spec, unsigned how) {
     spec->rounding = (rms_rounding)9;
     return RMS_E_MODE;
   case 7:
+    spec->steps = RMS_STEPS_WIDE; /* some have no partial form at all */
     spec->partial = INT64_MAX;
     return RMS_E_PARTIAL;
+  case 8:
+    spec->steps = (rms_steps)9;
+    return RMS_E_MODE;
   default:
     return RMS_OK;
   }
@@ -139,7 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     t_result actual = t_run(&call, &layout, NULL);
     t_same(&expected, &actual);
     t_result_free(&actual);
-    if (how > 0 && how < 8) refuse(&call, how);
+    if (how > 0 && how < 9) refuse(&call, how);
   }
   t_result_free(&expected);
   if (t_failures()) abort();

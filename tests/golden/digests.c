@@ -24,6 +24,8 @@ typedef struct row {
   int adaln;     /* weights at a stride, for each inner index; weight + offset rounded */
   int heads;     /* this many inner indices, each with its weight                      */
   int quantised; /* types, blocks and scales in turn */
+  rms_steps steps;
+  int clamped; /* eps bounds the root mean square, in every other size that of plain values */
 } row;
 
 static const row rows[] = {
@@ -57,6 +59,20 @@ static const row rows[] = {
     {"rms-quantised-special", RMS_KIND_RMS, T_WEIGHT | T_BIAS, T_SPECIAL, .quantised = 1},
     {"layer-quantised-wide", RMS_KIND_LAYER, T_WEIGHT | T_BIAS | T_SAVE_STATS, T_WIDE, .quantised = 1},
     {"layer-quantised-long", RMS_KIND_LAYER, T_WEIGHT, T_NORMAL, 1, .quantised = 1},
+    {"rms-clamp", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, .clamped = 1},
+    {"layer-clamp", RMS_KIND_LAYER, T_EVERYTHING, T_CONSTANT, .clamped = 1},
+    {"rms-clamp-gate", RMS_KIND_RMS, T_EVERYTHING | T_DGATE, T_WIDE, 0, RMS_GATE_BEFORE, .clamped = 1},
+    {"rms-terms", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, .steps = RMS_STEPS_TERMS},
+    {"rms-terms-wide", RMS_KIND_RMS, T_EVERYTHING, T_WIDE, .steps = RMS_STEPS_TERMS, .clamped = 1},
+    {"rms-rstd", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, .steps = RMS_STEPS_RSTD},
+    {"rms-rstd-special", RMS_KIND_RMS, T_BACKWARD | T_DX | T_DWEIGHT, T_SPECIAL, .steps = RMS_STEPS_RSTD},
+    {"rms-all", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, .steps = RMS_STEPS_ALL},
+    {"rms-all-wide", RMS_KIND_RMS, T_WEIGHT | T_SAVE_STATS | T_BACKWARD | T_DX | T_DWEIGHT, T_WIDE,
+     .steps = RMS_STEPS_ALL},
+    {"rms-all-clamp", RMS_KIND_RMS, T_EVERYTHING, T_NORMAL, .steps = RMS_STEPS_ALL, .clamped = 1},
+    {"layer-all", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, .steps = RMS_STEPS_ALL},
+    {"layer-all-special", RMS_KIND_LAYER, T_EVERYTHING, T_SPECIAL, .steps = RMS_STEPS_ALL},
+    {"layer-all-long", RMS_KIND_LAYER, T_EVERYTHING, T_NORMAL, 1, .steps = RMS_STEPS_ALL},
 };
 
 /* One hash over all the sizes of a table row, data type and variant. */
@@ -96,6 +112,11 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
       spec->gain_rounding = RMS_GAIN_AS_WEIGHT;
       call.inner = 3;
       call.weight_gap = (int64_t)c * 5;
+    }
+    spec->steps = r->steps;
+    if (r->clamped) {
+      spec->eps_place = RMS_EPS_CLAMP;
+      if (c % 2) spec->eps = 1;
     }
     if (r->heads) {
       spec->weight_per_inner = 1;

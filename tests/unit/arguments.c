@@ -98,12 +98,50 @@ static void spec_enums(void) {
     w->spec.kind = bad[i];
     refused(w, RMS_E_KIND);
     w = w_fresh();
-    w->spec.eps_place = bad[i];
+    w->spec.eps_place = bad[i] == 2 ? 3 : bad[i];
+    refused(w, RMS_E_MODE);
+    w = w_fresh();
+    w->spec.steps = bad[i] == 2 ? 4 : bad[i];
     refused(w, RMS_E_MODE);
     w = w_fresh();
     w->spec.rounding = bad[i];
     refused(w, RMS_E_MODE);
   }
+}
+
+/* What each of the forms that round at other steps has, of every data type. */
+static void steps(void) {
+  static const rms_dtype types[] = {RMS_F32, RMS_F64, RMS_BF16, RMS_F16};
+  enum { WHOLE = W_FORWARD | W_BACKWARD };
+  for (size_t t = 0; t < T_COUNT(types); t++)
+    for (int kind = RMS_KIND_RMS; kind <= RMS_KIND_LAYER; kind++)
+      for (int place = RMS_EPS_INSIDE; place <= RMS_EPS_CLAMP; place++)
+        for (int form = RMS_STEPS_WIDE; form <= RMS_STEPS_ALL; form++) {
+          const int rms = kind == RMS_KIND_RMS, inside = place == RMS_EPS_INSIDE;
+          const int offered = form == RMS_STEPS_WIDE    ? 1
+                              : form == RMS_STEPS_TERMS ? rms
+                              : form == RMS_STEPS_RSTD  ? rms && inside
+                                                        : rms || inside;
+          const int narrowed = form >= RMS_STEPS_RSTD; /* neither split nor partial */
+          world *w = w_fresh();
+          w_set_types(w, types[t], types[t], types[t], types[t]);
+          w->spec.kind = kind;
+          w->spec.eps_place = place;
+          w->spec.steps = form;
+          if (rms) w->forward.mean = NULL;
+          w_expect(w, WHOLE, offered ? RMS_OK : RMS_E_UNSUPPORTED);
+          w_expect(w, W_SPLIT, offered && !narrowed ? RMS_OK : RMS_E_UNSUPPORTED);
+          T_EQ_INT(offered, rms_backward_workspace(&w->spec, &w->backward) > 0);
+          T_EQ_STATUS(offered && !narrowed ? RMS_OK : RMS_E_UNSUPPORTED,
+                      rms_stats_merge(&w->spec, 1, w->stats, w->stats + 1));
+          if (rms) {
+            w->spec.partial = 4;
+            w_expect(w, WHOLE, offered && !narrowed ? RMS_OK : RMS_E_UNSUPPORTED);
+            w->spec.partial = 0;
+          }
+          w_add_gate(w, RMS_GATE_AFTER);
+          w_expect(w, WHOLE, form == RMS_STEPS_WIDE ? RMS_OK : RMS_E_UNSUPPORTED);
+        }
 }
 
 /* A gate and a place for it go together; its types are the data's, and those of the bias beside it the weight's. */
@@ -604,6 +642,7 @@ int main(int argc, char **argv) {
                                  {"spec_numbers", spec_numbers},
                                  {"spec_partial", spec_partial},
                                  {"spec_enums", spec_enums},
+                                 {"steps", steps},
                                  {"gates", gates},
                                  {"dtypes", dtypes},
                                  {"as_x", as_x},

@@ -31,11 +31,12 @@ static rms_spec draw_spec(t_rng *rng) {
   spec.groups = PICK(rng, t_random_below(rng, 2), 2, 3, -1, INT64_MAX);
   spec.weight_offset = t_random_below(rng, 10) ? 0 : t_random_below(rng, 2) ? 1 : -0.0;
   spec.kind = (int32_t)PICK(rng, 0, 1, 2, -1);
-  spec.eps_place = (int32_t)PICK(rng, 0, 1, 2, -1);
+  spec.eps_place = (int32_t)PICK(rng, 0, 1, 2, 3, -1);
   spec.rounding = (int32_t)PICK(rng, 0, 1, 2, -1);
   spec.weight_per_inner = (int32_t)PICK(rng, 0, 1, 2, -1);
   spec.gate_place = (int32_t)PICK(rng, 0, 1, 2, 3, -1);
   spec.activation = (int32_t)PICK(rng, 0, 1, 2, -1);
+  spec.steps = (int32_t)PICK(rng, 0, 1, 2, 3, 4, -1);
   return spec;
 }
 
@@ -83,6 +84,7 @@ static void same_job(const rms_forward_job *common, const rms_forward_job *full,
   T_EQ_INT(f->dtype, p->dtype);
   T_EQ_INT(f->kind, p->kind);
   T_EQ_INT(f->eps_place, p->eps_place);
+  T_EQ_INT(f->steps, p->steps);
   T_EQ_INT(f->rounding, p->rounding);
   T_EQ_INT(f->gate_place, p->gate_place);
   T_EQ_INT(f->activation, p->activation);

@@ -468,6 +468,7 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
     if (lay->eps_place == RMS_EPS_CLAMP) {
       st.clamped = st.rms < eps;
       root = st.clamped ? eps : st.rms;
+      if (m.e < 0 && root * REAL_MAX < 1) root = 0; /* all elements equal a huge mean, beside which 1/eps overflows */
     }
   }
   st.r = root == 0 ? 0 : 1 / root;
