@@ -91,8 +91,6 @@ static rms_status check_steps(const rms_spec *spec, int flags) {
   bool rms = spec->kind == RMS_KIND_RMS, inside = spec->eps_place == RMS_EPS_INSIDE;
   bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
   if (spec->steps < RMS_STEPS_WIDE || spec->steps > RMS_STEPS_ALL) return RMS_E_MODE;
-  if ((flags & RMS_CHECK_DEVICE) && (spec->steps != RMS_STEPS_WIDE || spec->eps_place == RMS_EPS_CLAMP))
-    return RMS_E_UNSUPPORTED;
   if (spec->steps == RMS_STEPS_WIDE) return RMS_OK;
   if (spec->gate_place != RMS_GATE_NONE) return RMS_E_UNSUPPORTED;
   if (spec->steps == RMS_STEPS_ALL ? !rms && !inside : !rms) return RMS_E_UNSUPPORTED;

@@ -100,7 +100,8 @@ static bool is_fast(const rms_backward_job &job) {
   const int64_t size = element_size(job.lay.dtype);
   return is_plain(job.lay, nullptr, BACKWARD_MOST) && !job.dresidual.data && !job.dresidual_out.data &&
          !job.gate.data && !job.dgate.data && !job.stats_in && !job.sums_in && !job.sums_out && !job.x_is_f32 &&
-         job.dy_type == job.lay.dtype && is_plane(job.x, size) && is_plane(job.dy, size) && is_plane(job.dx, size);
+         job.lay.steps == RMS_STEPS_WIDE && job.dy_type == job.lay.dtype && is_plane(job.x, size) &&
+         is_plane(job.dy, size) && is_plane(job.dx, size);
 }
 
 template <class T, bool LAYER>

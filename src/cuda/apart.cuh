@@ -8,6 +8,7 @@
 #define RMS_CUDA_APART_CUH
 
 #include "activation.cuh"
+#include "any_element.cuh"
 #include "apart.h"
 
 namespace rms_cuda {
@@ -17,42 +18,6 @@ __device__ __forceinline__ int lane_of() {
 }
 __device__ __forceinline__ int warp_of() {
   return (int)threadIdx.x / APART_ROWS;
-}
-
-/* ---- elements ---- */
-
-__device__ __forceinline__ float round_as(float v, rms_dtype type) {
-  if (type == RMS_BF16) return __bfloat162float(__float2bfloat16_rn(v));
-  return type == RMS_F16 ? __half2float(__float2half_rn(v)) : v;
-}
-
-/* An element at any address. `bytewise`: it may not be aligned to its size. */
-__device__ __forceinline__ float load_element(const char *p, rms_dtype type, bool bytewise) {
-  uint32_t bits;
-  if (!bytewise) {
-    bits = type == RMS_F32 ? *reinterpret_cast<const uint32_t *>(p) : *reinterpret_cast<const uint16_t *>(p);
-  } else {
-    bits = (uint8_t)p[0] | (uint32_t)(uint8_t)p[1] << 8;
-    if (type == RMS_F32) bits |= (uint32_t)(uint8_t)p[2] << 16 | (uint32_t)(uint8_t)p[3] << 24;
-  }
-  if (type == RMS_F32) return __uint_as_float(bits);
-  if (type == RMS_BF16) return __uint_as_float(bits << 16);
-  return __half2float(__ushort_as_half((unsigned short)bits));
-}
-
-__device__ __forceinline__ void store_element(char *p, float v, rms_dtype type, bool bytewise) {
-  uint32_t bits = type == RMS_F32    ? __float_as_uint(v)
-                  : type == RMS_BF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(v))
-                                     : __half_as_ushort(__float2half_rn(v));
-  if (!bytewise) {
-    if (type == RMS_F32)
-      *reinterpret_cast<uint32_t *>(p) = bits;
-    else
-      *reinterpret_cast<uint16_t *>(p) = (uint16_t)bits;
-    return;
-  }
-  for (int i = 0; i < (type == RMS_F32 ? 4 : 2); i++)
-    p[i] = (char)(bits >> 8 * i);
 }
 
 /* ---- where things are ---- */
@@ -134,15 +99,16 @@ __device__ __forceinline__ double sum_warps(double value, double (&room)[APART_W
   return sum;
 }
 
-/* mean: 0 for RMSNorm. rms: the root of the statistic without eps. */
+/* mean: 0 for RMSNorm. rms: the root of the statistic without eps; 0 where eps bounds it from below. */
 struct ApartStatistic {
   double mean, rms, r;
 };
 
 __device__ __forceinline__ ApartStatistic finish_statistic(const rms_layout &lay, double mean, double squares) {
   const double ms = squares / (double)lay.k, eps = (double)(float)lay.eps, rms = sqrt(ms);
-  const double below = lay.eps_place == RMS_EPS_OUTSIDE ? rms + eps : sqrt(ms + eps);
-  return {mean, rms, below == 0 ? 0 : 1 / below};
+  const bool clamp = lay.eps_place == RMS_EPS_CLAMP, clamped = clamp && rms < eps;
+  const double below = clamped ? eps : clamp ? rms : lay.eps_place == RMS_EPS_OUTSIDE ? rms + eps : sqrt(ms + eps);
+  return {mean, clamped ? 0 : rms, below == 0 ? 0 : 1 / below};
 }
 
 /* value(i): element i of the thread, 0 beyond the row. */
@@ -265,7 +231,7 @@ __global__ void __launch_bounds__(APART_THREADS) backward_apart_kernel(const Apa
   const ApartTensor dresidual_out = {job.dresidual_out, residual_type, bytes}, dgate = {job.dgate, lay.dtype, bytes};
   const bool gate_before = lay.gate_place == RMS_GATE_BEFORE, gate_after = lay.gate_place == RMS_GATE_AFTER;
   const bool before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, round_product = before && !lay.weight_is_f32;
-  const bool whole = !lay.indices && lay.k == lay.width;
+  const bool whole = !lay.indices && lay.k == lay.width, terms = lay.steps == RMS_STEPS_TERMS;
   const int count = (int)((lay.width + APART_WARPS - 1) / APART_WARPS);
   const int64_t group = blockIdx.x % lay.groups, share = blockIdx.x / lay.groups;
   const int64_t first = a.count * share / a.shares, last = a.count * (share + 1) / a.shares;
@@ -311,7 +277,7 @@ __global__ void __launch_bounds__(APART_THREADS) backward_apart_kernel(const Apa
       if (layer) saved.mean = static_cast<const float *>(job.mean)[p.statistic];
     }
     const bool whole_digits = saved.r >= 0x1p-32 && saved.r <= 0x1p32 && (!layer || fabs(saved.mean) >= 0x1p-60);
-    if (__syncthreads_or(p.live && !whole_digits) || lay.eps_place == RMS_EPS_OUTSIDE)
+    if (__syncthreads_or(p.live && !whole_digits) || lay.eps_place != RMS_EPS_INSIDE)
       st = measure(lay, count, value, room);
     if (whole_digits) st.r = saved.r, st.mean = saved.mean;
     double ue = 0, us = 0;
@@ -328,10 +294,9 @@ __global__ void __launch_bounds__(APART_THREADS) backward_apart_kernel(const Apa
     const double k = (double)lay.k;
     ApartFactors f;
     f.du = layer ? st.r * us / k : 0;
-    if (lay.eps_place == RMS_EPS_OUTSIDE)
-      f.c = st.rms == 0 ? 0 : ue * (st.r * st.r) / (k * st.rms);
-    else
-      f.c = ue * (st.r * st.r * st.r) / k;
+    f.c = ue * (st.r * st.r * st.r) / k;
+    if (lay.eps_place == RMS_EPS_OUTSIDE) f.c = ue * (st.r * st.r) / (k * st.rms);
+    if (lay.eps_place != RMS_EPS_INSIDE && st.rms == 0) f.c = 0;
 #pragma unroll 4
     for (int i = 0; i < count; i++) {
       const int64_t j = warp_of() + (int64_t)i * APART_WARPS;
@@ -339,8 +304,12 @@ __global__ void __launch_bounds__(APART_THREADS) backward_apart_kernel(const Apa
       if (is_there(j)) {
         const float g = gain_of(lay, p, j, bytes), v = value(i);
         const double e = v - st.mean, dm = dm_at(i), u = u_of(dm, g);
+        const double through = whole || in_statistic(lay, j) ? e * f.c : 0; /* what reaches x by way of the statistic */
         double d = u * st.r - f.du;
-        if (whole || in_statistic(lay, j)) d -= e * f.c;
+        if (terms)
+          d = round_as(round_as((float)(u * st.r), lay.dtype) - round_as((float)through, lay.dtype), lay.dtype);
+        else
+          d -= through;
         const float h = (float)(e * st.r);
         to_bias = dm;
         to_weight = before ? (double)(float)(dm * (double)round_as(h, lay.dtype)) : dm * (double)h;

@@ -25,6 +25,9 @@ template <class T> BackwardKernel kernel_of(const BackwardQuestion &q, Role role
   case Form::ROUNDED:
     if constexpr (sizeof(T) == 2) return kernel_as<T, false, false, Form::ROUNDED>(role);
     return nullptr;
+  case Form::TERMS:
+    if constexpr (sizeof(T) == 2) return kernel_as<T, false, false, Form::TERMS>(role);
+    return nullptr;
   case Form::SHIFTED:
     return q.layer ? kernel_as<T, true, true, Form::SHIFTED>(role) : kernel_as<T, false, false, Form::SHIFTED>(role);
   case Form::GATED:

@@ -189,9 +189,9 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
   }
   /* Where dx goes is worked out while the sums are on their way, where there are registers for it. */
   static constexpr bool aims_early = FORM != Form::SHIFTED;
-  static constexpr bool asks_late = CLUSTER || (FORM == Form::COMMON    ? !DBIAS
-                                                : FORM == Form::ROUNDED ? !std::is_same_v<T, __half>
-                                                                        : FORM != Form::SHIFTED);
+  static constexpr bool asks_late = CLUSTER || (FORM == Form::COMMON ? !DBIAS
+                                                : is_rounded(FORM)   ? !std::is_same_v<T, __half>
+                                                                     : FORM != Form::SHIFTED);
   /* Where there is a register for what it needs to know, rows of zeros get a quicker test. */
   static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM) && FORM != Form::GATED);
   /* Whether all gains of the thread lie within 2^-30 and 2^30. With such elements of dy, u is in range: its largest
@@ -263,8 +263,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
       open_x(i, h[i]);
       open_dy(i, u[i]);
       normalise<LAYER>(h[i], r, mean);
-      weigh<T, FORM == Form::ROUNDED ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
-      if (FORM == Form::ROUNDED) {
+      weigh<T, is_rounded(FORM) ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
+      if (is_rounded(FORM)) {
         pack(rounded[i], u[i]);
         unpack(rounded[i], u[i]);
       }
@@ -279,7 +279,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
       if (LAYER) v[NV * (SUMS - 1) + i] = b;
     }
     if (h_again) keep_packed(x);
-    if (FORM == Form::ROUNDED) keep_packed(rounded);
+    if (is_rounded(FORM)) keep_packed(rounded);
     keep_packed(dy);
     if (FORM == Form::GATED) keep_packed(added);
     if (asks_late && __builtin_expect(zeros, 0)) {
@@ -298,7 +298,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
     normalise<LAYER>(h[i], r, 0);
     add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
     weigh<T, FORM>(p, d, gain + i * block.team, block.cells);
-    finish_dx<LAYER, FORM>(p, d, h[i], 0, c2, r, vector * V);
+    finish_dx<T, LAYER, FORM>(p, d, h[i], 0, c2, r, vector * V);
     keep_packed(x), keep_packed(dy), keep_packed(added); /* what follows is formed again: fewer registers */
     if (vector >= p.stored) return;
     float act[V], slope[V], given[V];
@@ -332,8 +332,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
         normalise<LAYER>(h[i], r, mean);
       }
       if (u_again) {
-        unpack(FORM == Form::ROUNDED ? rounded[i] : dy[i], u[i]);
-        if (FORM != Form::ROUNDED) weigh<T, FORM>(p, u[i], gain + i * block.team, block.cells);
+        unpack(is_rounded(FORM) ? rounded[i] : dy[i], u[i]);
+        if (!is_rounded(FORM)) weigh<T, FORM>(p, u[i], gain + i * block.team, block.cells);
       }
       add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
       if (DBIAS) {
@@ -341,7 +341,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct RowIn
         for (int j = 0; j < V; j++)
           dbias.sum[i][j] += d[j];
       }
-      finish_dx<LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
+      finish_dx<T, LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
       if (FORM == Form::SHIFTED ? p.stored > 0 : vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], to, vector);
       if (u_again) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
     }

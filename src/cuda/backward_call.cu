@@ -113,7 +113,8 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
   if (outer == 0 || lay.dtype == RMS_F64 || job.dy_type != lay.dtype || lay.indices || lay.k == 0 ||
-      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
+      lay.eps_place == RMS_EPS_CLAMP || is_stepwise(lay) || (job.dresidual.data && job.add_to_dx) ||
+      vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
@@ -131,7 +132,11 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.round_gain = rounds_gain(lay);
   p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
-  const Form form = form_of(job, p, wanted, aligned);
+  Form form = form_of(job, p, wanted, aligned);
+  if (lay.steps == RMS_STEPS_TERMS) {
+    if (form != Form::ROUNDED) return false;
+    form = Form::TERMS;
+  }
   const bool both = layer || wanted.dbias;
   c->q = {form,
           both,
@@ -159,8 +164,9 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   g.want_dweight = wanted.dweight, g.want_dbias = wanted.dbias;
   const int64_t vector_bytes =
       (job.dy_type != lay.dtype ? 64 / size : 16) + (job.x_is_f32 ? 64 / size : 16) + (job.gate.data ? 16 : 0);
-  c->general = plan_general(device, vectors, vectors * vector_bytes,
-                            c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
+  c->general = is_stepwise(lay) ? plan_stepwise(vectors)
+                                : plan_general(device, vectors, vectors * vector_bytes,
+                                               c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
   c->sums = plan_general_sums(device, c->general, lay, outer);
   g.slices = c->sums.slices;
   g.team = c->general.team, g.kept = c->general.kept;
@@ -222,9 +228,12 @@ static bool too_many_blocks(const Choice &c) {
 
 static cudaError_t launch_rows(const Device &device, const GeneralPlan &plan, const GeneralBackward &g,
                                cudaStream_t stream) {
+  const Grid grid = {g.slices * g.shares, plan.threads, plan.shared};
+  if (is_stepwise(g.job.lay))
+    return g.job.lay.dtype == RMS_BF16 ? launch_stepwise<__nv_bfloat16>(g, grid, device, stream)
+                                       : launch_stepwise<__half>(g, grid, device, stream);
   return by_type<true>(g.job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);
-    const Grid grid = {g.slices * g.shares, plan.threads, plan.shared};
     return g.job.gate.data ? launch_general_rows<T, true>(g, grid, device, stream)
                            : launch_general_rows<T, false>(g, grid, device, stream);
   });
@@ -385,7 +394,7 @@ rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int
   Device device;
   cudaError_t error = query_device(&device);
   if (!last.settle(error)) return RMS_E_DEVICE;
-  if (job.lay.apart) return run_apart(args, job, wanted, device, stream);
+  if (job.lay.apart && !is_stepwise(job.lay)) return run_apart(args, job, wanted, device, stream);
 
   Choice choice = choose(device, job, args->outer, wanted);
   const Workspace w = workspace_of(choice, job.lay, stats_in != nullptr);
@@ -407,7 +416,7 @@ size_t backward_workspace(const Device &device, const rms_spec *spec, const rms_
   if (rms_check_backward(spec, args, flags, nullptr, nullptr, nullptr, &job, &segments)) return 0;
   const Wanted wanted = wanted_of(args, job);
   if (segments == 0 || !(wanted.dweight || wanted.dbias)) return 0;
-  if (job.lay.apart) {
+  if (job.lay.apart && !is_stepwise(job.lay)) {
     const int64_t bytes = apart_sums(job.lay, args->outer, wanted.dweight + wanted.dbias);
     return bytes == INT64_MAX ? 0 : (size_t)bytes;
   }

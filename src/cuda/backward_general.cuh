@@ -190,6 +190,7 @@ __device__ __forceinline__ void make_dx(const GeneralBackward &g, const Backward
                                         int64_t v, const RowFactors<R> &f, const R (&dy)[V], const R (&h)[V],
                                         R (&out)[V]) {
   const Norm<R> norm = norm_of<R>(g.job.lay, g.eps_limit);
+  const bool terms = sizeof(T) == 2 && !GATED && g.job.lay.steps == RMS_STEPS_TERMS;
   R gain[V];
   segment.load_g(v, gain);
 #pragma unroll
@@ -197,10 +198,13 @@ __device__ __forceinline__ void make_dx(const GeneralBackward &g, const Backward
     out[i] = dy[i];
   if (f.up == 0 && f.down == 0) {
     gradient_u<false, T>(norm, out, gain, 0);
-    gradient_dx<false>(f, out, h, segment.mask(v));
+    if (!terms) gradient_dx<false>(f, out, h, segment.mask(v));
   } else {
     gradient_u<true, T>(norm, out, gain, f.up);
-    gradient_dx<true>(f, out, h, segment.mask(v));
+    if (!terms) gradient_dx<true>(f, out, h, segment.mask(v));
+  }
+  if constexpr (sizeof(T) == 2 && !GATED) {
+    if (terms) gradient_terms<T>(f, out, h, segment.mask(v));
   }
 }
 

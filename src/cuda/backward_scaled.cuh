@@ -103,7 +103,10 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   }
   row.load_g(i, g);
   gradient_u<true, T>(norm, u, g, f.up);
-  gradient_dx<true>(f, u, h, row.mask(i));
+  if constexpr (FORM == Form::TERMS)
+    gradient_terms<T>(f, u, h, row.mask(i));
+  else
+    gradient_dx<true>(f, u, h, row.mask(i));
   if (!row.active || row.vector(i) >= p.stored) return;
   if constexpr (FORM == Form::GATED) {
     float act[V], slope[V], given[V];

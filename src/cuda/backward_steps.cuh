@@ -23,7 +23,7 @@ template <bool LAYER, Form FORM> __device__ __forceinline__ bool is_layer(const 
   return LAYER && (!has_options(FORM) || p.layer);
 }
 template <Form FORM> __device__ __forceinline__ bool rounds_before(const BackwardJob &p) {
-  return FORM == Form::ROUNDED || (has_options(FORM) && p.round_before);
+  return is_rounded(FORM) || (has_options(FORM) && p.round_before);
 }
 template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(const BackwardJob &p) {
   return {p.wide_eps,
@@ -185,7 +185,7 @@ __device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V
     return;
   }
   float q[V];
-  if constexpr (FORM == Form::ROUNDED) {
+  if constexpr (is_rounded(FORM)) {
     Packed<T, V> packed;
     pack(packed, h);
     if (p.round_product) multiply(packed, packed_dy);
@@ -216,10 +216,20 @@ __device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V
 /* ---- dx ---- */
 
 /* u to dx; `column` is the first of the vector. */
-template <bool LAYER, Form FORM, int V>
+template <class T, bool LAYER, Form FORM, int V>
 __device__ __forceinline__ void finish_dx(const BackwardJob &p, float (&u)[V], const float (&h)[V], float c1, float c2,
                                           float r, int column) {
-  if (!has_options(FORM) || p.whole) {
+  if constexpr (FORM == Form::TERMS) { /* the last rounding is that of the store */
+    float second[V];
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] *= r, second[j] = h[j] * c2 * r;
+    round_to<T>(u);
+    round_to<T>(second);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] -= second[j];
+  } else if (!has_options(FORM) || p.whole) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       u[j] = fused(-h[j], c2, LAYER ? u[j] - c1 : u[j]) * r;

@@ -286,7 +286,7 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
     for (int j = 0; j < V; j++)
       dbias.sum[0][j] += d[j];
   }
-  finish_dx<LAYER, FORM>(p, u, h, c1, c2, st.r, lane.first * V);
+  finish_dx<T, LAYER, FORM>(p, u, h, c1, c2, st.r, lane.first * V);
   const bool stores = lane.first < p.stored && row < p.rows;
   if (stores || (FORM == Form::SHIFTED && p.stored > 0)) { /* together: all lanes of the warp */
     const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);

@@ -9,7 +9,7 @@ int eps_limit_of(const rms_layout &lay) {
   int e = 0;
   if (eps == 0) return 4096;
   (void)std::frexp(eps, &e);
-  e = lay.eps_place == RMS_EPS_OUTSIDE ? -e : -(e / 2);
+  e = lay.eps_place != RMS_EPS_INSIDE ? -e : -(e / 2);
   return e > 0 ? e : 0;
 }
 

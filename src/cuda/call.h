@@ -27,6 +27,11 @@ inline int64_t vectors_of(const rms_layout &lay) {
   return (lay.width + v - 1) / v;
 }
 
+/* Whether a call takes the kernels that round at every step: stepwise.cuh. */
+inline bool is_stepwise(const rms_layout &lay) {
+  return lay.steps >= RMS_STEPS_RSTD;
+}
+
 /* Whether gains are rounded where they would not be otherwise: f32 has 16-bit ones as they are, and without an offset
  * they are the weights. */
 inline bool rounds_gain(const rms_layout &lay) {

@@ -65,7 +65,8 @@ static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o,
   ForwardJob *p = &o->p;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
+  if (lay.dtype == RMS_F64 || lay.indices || lay.eps_place == RMS_EPS_CLAMP || vectors_of(lay) > INT32_MAX / 16)
+    return false;
   *o = {};
   const bool aligned = is_aligned(job, outer);
   if (has_other_outputs(job) && (!aligned || !takes_outputs(job, outer, o))) return false;
@@ -142,11 +143,24 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
   return cudaSuccess;
 }
 
+/* The forms that round at every step. */
+static cudaError_t run_stepwise(const Device &device, const rms_forward_job &job, int64_t segments,
+                                cudaStream_t stream) {
+  GeneralForward g = {};
+  g.job = job;
+  g.segments = segments;
+  g.eps_limit = eps_limit_of(job.lay);
+  const Grid grid = {segments < most_blocks ? segments : most_blocks, plan_stepwise(vectors_of(job.lay)).threads, 0};
+  return job.lay.dtype == RMS_BF16 ? launch_stepwise<__nv_bfloat16>(g, grid, device, stream)
+                                   : launch_stepwise<__half>(g, grid, device, stream);
+}
+
 static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t outer, int64_t segments,
                        cudaStream_t stream) {
   QuantisedJob o;
   const ForwardJob &p = o.p;
   int form;
+  if (is_stepwise(job.lay)) return run_stepwise(device, job, segments, stream);
   if (job.lay.apart) return launch_apart(job, outer, device, stream);
   if (job.stats_in || job.stats_out || !make_job(job, outer, &o, &form))
     return run_general(device, job, outer, segments, stream);

@@ -134,13 +134,12 @@ __device__ __forceinline__ void store_elements(char *row, int64_t v, const R (&f
   store_at<ALIGNED>(row, v, out, n);
 }
 
-template <class T, bool ALIGNED, bool GATED>
-__device__ __forceinline__ Statistic<real_of<T>> segment_statistic(const Norm<real_of<T>> &norm,
-                                                                   const ForwardSegment<T, ALIGNED, GATED> &segment) {
-  Statistic<real_of<T>> st = row_statistic<false>(norm, segment);
+template <class R, class Segment>
+__device__ __forceinline__ Statistic<R> segment_statistic(const Norm<R> &norm, const Segment &segment) {
+  Statistic<R> st = row_statistic<false>(norm, segment);
   const bool again = !squares_in_range(st.sum);
   if (segment.team.any(again)) {
-    const Statistic<real_of<T>> scaled = row_statistic<true>(norm, segment);
+    const Statistic<R> scaled = row_statistic<true>(norm, segment);
     if (again) st = scaled;
   }
   return st;

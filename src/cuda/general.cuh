@@ -83,8 +83,9 @@ template <class R> __device__ __forceinline__ Norm<R> norm_of(const rms_layout &
           (R)lay.k,
           eps_limit,
           lay.kind == RMS_KIND_LAYER,
-          lay.eps_place == RMS_EPS_OUTSIDE,
-          lay.rounding == RMS_ROUND_BEFORE_WEIGHT};
+          lay.eps_place != RMS_EPS_INSIDE,
+          lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
+          lay.eps_place == RMS_EPS_CLAMP};
 }
 
 /* ---- rows at any address ---- */

@@ -166,6 +166,23 @@ __device__ __forceinline__ void gradient_dx(const RowFactors<R> &f, R (&u)[V], c
   }
 }
 
+/* The same where the two terms are rounded to T on their own (RMS_STEPS_TERMS): RMSNorm, scaled or not. */
+template <class T, int V, class R>
+__device__ __forceinline__ void gradient_terms(const RowFactors<R> &f, R (&u)[V], const R (&h)[V], unsigned mask) {
+  R second[V];
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    second[j] = times_power(h[j] * (mask >> j & 1 ? f.c2 : (R)0) * f.r, f.down);
+    u[j] = times_power(u[j] * f.r, f.down);
+  }
+  round_to<T>(u);
+  round_to<T>(second);
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    u[j] -= second[j];
+  round_to<T>(u);
+}
+
 /* ---- rows ----
  *
  * Row: the vectors of a row that a thread has, and sums over all of them.
@@ -307,7 +324,7 @@ __device__ __forceinline__ RowFactors<R> factors_of(const Norm<R> &norm, const S
                      norm.layer ? quotient(sums.u, k) : (R)0,
                      quotient(dot_uh(norm, sums.dot, st.r), k),
                      exponent_of(st.scale) - up};
-  if (norm.eps_outside) f.c2 = times_outside_factor(st, f.c2);
+  if (norm.eps_outside) f.c2 = times_outside_factor(norm, st, f.c2);
   return f;
 }
 

@@ -30,6 +30,12 @@ template <class T, bool GATED>
 cudaError_t launch_general_columns(const GeneralBackward &g, const Grid &grid, const Device &device,
                                    cudaStream_t stream);
 
+/* stepwise.cu: the forms that round at every step, of 16-bit types. */
+template <class T>
+cudaError_t launch_stepwise(const GeneralForward &g, const Grid &grid, const Device &device, cudaStream_t stream);
+template <class T>
+cudaError_t launch_stepwise(const GeneralBackward &g, const Grid &grid, const Device &device, cudaStream_t stream);
+
 /* stats.cu: rstd and mean (LayerNorm) of `segments` rows as a forward saves them, from their statistics; and what two
  * shards have together. */
 cudaError_t launch_saved(const rms_layout &lay, int eps_limit, const rms_stat *stats, int64_t segments, float *rstd,

@@ -124,7 +124,7 @@ static bool plan_ring(const Device &device, const BackwardQuestion &q, BackwardP
     if (plan->shared <= most) break;
   }
   plan->late = !q.layer && plan->cluster == 1 && plan->team > BACKWARD_TEAM / 4 && plan->stages == 2 &&
-               (!has_options(q.form) || q.added) && q.form != Form::ROUNDED;
+               (!has_options(q.form) || q.added) && !is_rounded(q.form);
   if (q.form == Form::F32_SUM && q.added) plan->late = true; /* it stays in its stage until it is added */
   return true;
 }
@@ -169,6 +169,14 @@ GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_byte
   plan.kept = row_bytes <= most;
   plan.columns_kept = plan.kept && column_bytes > 0 && column_bytes <= most - row_bytes;
   if (plan.kept) plan.shared = (size_t)((row_bytes + (plan.columns_kept ? column_bytes : 0)) * plan.teams());
+  return plan;
+}
+
+GeneralPlan plan_stepwise(int64_t vectors) {
+  GeneralPlan plan = {32, 32, false, true, 0};
+  while (plan.team < GENERAL_THREADS && plan.team < vectors)
+    plan.team *= 2;
+  plan.threads = plan.team;
   return plan;
 }
 

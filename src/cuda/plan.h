@@ -153,13 +153,17 @@ ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t ro
 /* The forms of the backward kernels of aligned rows.
  *   COMMON     rows at one distance, statistics saved, the whole row in them, dx wanted and nothing to add to it
  *   ROUNDED    the same of 16-bit types, rounded before the weight
+ *   TERMS      as ROUNDED, with the two terms of dx rounded on their own (RMS_STEPS_TERMS)
  *   OPTIONS    what else there may be, switched at run time: either order of rounding, a statistic of the leading
  *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
  *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
  *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data
  *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone
  *   GATED      as OPTIONS, of RMSNorm with a gate and nothing to be added to dx; of rows within a block alone */
-enum class Form { COMMON, ROUNDED, OPTIONS, F32_SUM, SHIFTED, GATED };
+enum class Form { COMMON, ROUNDED, TERMS, OPTIONS, F32_SUM, SHIFTED, GATED };
+__host__ __device__ constexpr bool is_rounded(Form form) {
+  return form == Form::ROUNDED || form == Form::TERMS;
+}
 __host__ __device__ constexpr bool has_options(Form form) {
   return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::SHIFTED || form == Form::GATED;
 }
@@ -240,6 +244,9 @@ struct GeneralPlan {
 
 /* row_bytes: of a segment, in all tensors that are kept; column_bytes: of its column sums, 0: none are wanted. */
 GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes);
+
+/* Of the forms that round at every step: a block for each segment, which adds its column sums up in memory. */
+GeneralPlan plan_stepwise(int64_t vectors);
 
 /* How the column sums are shared out. */
 struct GeneralSums {

@@ -63,18 +63,11 @@ struct AnyQuantiser {
   }
 };
 
-/* y of vector v, rounded. By any thread of the team. */
-template <class T, bool GATED, int V>
-__device__ __forceinline__ void load_y(const GeneralForward &g, const ForwardSegment<T, false, GATED> &segment,
-                                       const MakeY<T, false, GATED> &make, const Statistic<float> &st, int64_t v,
-                                       float (&y)[V]) {
-  float act[V];
-  segment.load_source(v, y);
-  if constexpr (GATED) segment.load_act(v, act);
-  make.of(st, v, y, act);
-  if (g.job.y_type == RMS_BF16)
+/* The last rounding of y. */
+template <int V> __device__ __forceinline__ void round_y(float (&y)[V], rms_dtype type) {
+  if (type == RMS_BF16)
     round_to<__nv_bfloat16>(y);
-  else if (g.job.y_type == RMS_F16)
+  else if (type == RMS_F16)
     round_to<__half>(y);
 }
 
@@ -90,19 +83,16 @@ __device__ __forceinline__ void store_codes(char *to, const uint32_t (&codes)[V 
   }
 }
 
-/* q and its scales of a segment. The vectors of a block are shared out anew: whoever brought them. */
-template <class T, bool GATED>
-__device__ __forceinline__ void quantise_segment(const GeneralForward &g,
-                                                 const ForwardSegment<T, false, GATED> &segment, const Place &at,
-                                                 int64_t index, bool active, const Statistic<float> &st) {
-  constexpr int V = vector_of<T>;
-  const rms_layout &lay = g.job.lay;
-  const rms_quantised &q = g.job.q;
+/* q and its scales of a segment. make_y(v, y): y of vector v but for its last rounding, by any thread of the team: the
+ * vectors of a block are shared out anew, whoever brought them. */
+template <int V, class F>
+__device__ __forceinline__ void quantise_segment(const rms_forward_job &job, const Team &team, const Place &at,
+                                                 int64_t index, bool active, F make_y) {
+  const rms_layout &lay = job.lay;
+  const rms_quantised &q = job.q;
   const bool q8_0 = q.type == RMS_Q8_0, given = !q8_0 && q.block == 0;
   const int64_t block = q8_0 ? 32 : given ? lay.width : q.block, blocks = lay.width / block;
-  const Team &team = segment.team;
   const BlockTeam by = {team, team.warps > 1 && block <= 128 * V};
-  const MakeY<T, false, GATED> make(g, at);
   char *row = q.rows.data + at.outer * q.rows.outer + at.inner * q.rows.inner +
               at.group * (q8_0 ? lay.width / 32 * 34 : lay.width);
   auto each = [&](int64_t b, auto f) { /* f(v, first, count): elements first.. of vector v are in block b */
@@ -118,7 +108,8 @@ __device__ __forceinline__ void quantise_segment(const GeneralForward &g,
     if (!given) {
       each(b, [&](int64_t v, int first, int count) {
         float y[V];
-        load_y(g, segment, make, st, v, y);
+        make_y(v, y);
+        round_y(y, job.y_type);
 #pragma unroll
         for (int j = 0; j < V; j++)
           if (j >= first && j < first + count) most = Max::of(most, size_for_scale(y[j]));
@@ -139,7 +130,8 @@ __device__ __forceinline__ void quantise_segment(const GeneralForward &g,
     each(b, [&](int64_t v, int first, int count) {
       float y[V];
       uint32_t codes[V / 4];
-      load_y(g, segment, make, st, v, y);
+      make_y(v, y);
+      round_y(y, job.y_type);
       quantiser.of(y, codes);
       store_codes<V>(to + v * V, codes, first, count);
     });
@@ -150,9 +142,17 @@ __device__ __forceinline__ void quantise_segment(const GeneralForward &g,
 template <class T, bool GATED>
 __global__ void __launch_bounds__(GENERAL_THREADS, 2)
     forward_general_quantised_kernel(const __grid_constant__ GeneralForward g) {
-  forward_general_rows<T, false, GATED>(
-      g, [&](const ForwardSegment<T, false, GATED> &segment, const Place &at, int64_t index, bool active,
-             const Statistic<float> &st) { quantise_segment<T, GATED>(g, segment, at, index, active, st); });
+  constexpr int V = vector_of<T>;
+  forward_general_rows<T, false, GATED>(g, [&](const ForwardSegment<T, false, GATED> &segment, const Place &at,
+                                               int64_t index, bool active, const Statistic<float> &st) {
+    const MakeY<T, false, GATED> make(g, at);
+    quantise_segment<V>(g.job, segment.team, at, index, active, [&](int64_t v, float(&y)[V]) {
+      float act[V];
+      segment.load_source(v, y);
+      if constexpr (GATED) segment.load_act(v, act);
+      make.of(st, v, y, act);
+    });
+  });
 }
 
 } // namespace rms_cuda

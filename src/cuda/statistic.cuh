@@ -17,10 +17,12 @@ template <class R> struct Norm {
   int eps_limit;   /* largest exponent by which a row may be scaled                         */
   bool layer;      /* LayerNorm                                                             */
   bool eps_outside, round_before;
+  bool clamp = false; /* of eps_outside: eps bounds the root, and is not added to it        */
 };
 
 /* Of the segment times `scale`, its sum of squares of that times scale*2^more. h = fma(x, scale, -mean) * r. `more` is
- * not 0 only where eps stands outside the root and keeps the scale so small that the squares would vanish. */
+ * not 0 only where eps stands outside the root and keeps the scale so small that the squares would vanish. rms: used
+ * where eps stands outside the root; 0 where eps bounds it from below, so that r does not depend on the segment. */
 template <class R> struct Statistic {
   R sum, mean, rms, r, scale;
   int more;
@@ -145,20 +147,26 @@ template <class R> __device__ __forceinline__ void finish(const Norm<R> &norm, S
   st.rms = 0;
   if (norm.eps_outside) {
     st.rms = st.more != 0 ? times_power(root, -st.more) : root;
-    root = st.rms + eps;
+    root = norm.clamp ? st.rms : st.rms + eps;
+    if (norm.clamp && st.rms < eps) root = eps, st.rms = 0;
+    /* all elements equal a huge mean, beside which 1/eps overflows */
+    if (norm.clamp && st.scale < (R)1 && root * Range<R>::most() < (R)1) root = 0;
   }
   const R r = reciprocal(root);
   st.r = root == 0 ? (R)0 : r;
 }
 
-/* The factor of the correction where eps stands outside the root: d r / d x has r^2 / rms in place of r^3. */
+/* The factor of the correction where eps is added outside the root: d r / d x has r^2 / rms in place of r^3. */
 template <class R> __device__ __forceinline__ R outside_factor(const Statistic<R> &st) {
   R product = st.rms * st.r;
   return product > 0 ? quotient((R)1, product) : (R)0;
 }
 
-/* The same of a correction of any row: the factor may be beyond the range where what it belongs to is not. */
-template <class R> __device__ __forceinline__ R times_outside_factor(const Statistic<R> &st, R c2) {
+/* The same of a correction of any row: the factor may be beyond the range where what it belongs to is not. Where eps
+ * bounds the root, r is 1/rms, or there is no correction. */
+template <class R>
+__device__ __forceinline__ R times_outside_factor(const Norm<R> &norm, const Statistic<R> &st, R c2) {
+  if (norm.clamp) return st.rms > 0 ? c2 : (R)0;
   if (st.rms * st.r >= Range<R>::tiny()) return c2 * outside_factor(st);
   return st.rms > 0 && st.r > 0 ? quotient(quotient(c2, st.rms), st.r) : (R)0;
 }

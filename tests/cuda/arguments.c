@@ -28,6 +28,9 @@ static void test_specs(void) {
   BAD(groups, 3, RMS_E_GROUPS);
   BAD(rounding, 9, RMS_E_MODE);
   BAD(eps_place, 9, RMS_E_MODE);
+  BAD(eps_place, 3, RMS_E_MODE);
+  BAD(steps, 4, RMS_E_MODE);
+  BAD(steps, -1, RMS_E_MODE);
   BAD(gate_place, 9, RMS_E_MODE);
   BAD(gate_place, RMS_GATE_AFTER, RMS_E_ARGUMENT); /* and no gate */
   BAD(activation, 9, RMS_E_MODE);
@@ -43,6 +46,38 @@ static void test_specs(void) {
          RMS_E_ALIGNMENT);
   args.x.dtype = 0;
   expect("x without a type", rms_cuda_forward(&spec, &args, NULL), RMS_E_DTYPE);
+}
+
+/* The forms that round where others do not: what each of them has, and has not. */
+static void test_steps(void) {
+  static const struct {
+    int steps, kind, eps_place, partial;
+    rms_status whole, split;
+  } cases[] = {{RMS_STEPS_WIDE, RMS_KIND_RMS, RMS_EPS_CLAMP, 0, RMS_OK, RMS_OK},
+               {RMS_STEPS_WIDE, RMS_KIND_LAYER, RMS_EPS_CLAMP, 0, RMS_OK, RMS_OK},
+               {RMS_STEPS_TERMS, RMS_KIND_RMS, RMS_EPS_INSIDE, 0, RMS_OK, RMS_OK},
+               {RMS_STEPS_TERMS, RMS_KIND_RMS, RMS_EPS_CLAMP, 16, RMS_OK, RMS_OK},
+               {RMS_STEPS_TERMS, RMS_KIND_LAYER, RMS_EPS_INSIDE, 0, RMS_E_UNSUPPORTED, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_RSTD, RMS_KIND_RMS, RMS_EPS_INSIDE, 0, RMS_OK, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_RSTD, RMS_KIND_RMS, RMS_EPS_OUTSIDE, 0, RMS_E_UNSUPPORTED, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_RSTD, RMS_KIND_RMS, RMS_EPS_INSIDE, 16, RMS_E_UNSUPPORTED, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_ALL, RMS_KIND_RMS, RMS_EPS_OUTSIDE, 0, RMS_OK, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_ALL, RMS_KIND_RMS, RMS_EPS_CLAMP, 0, RMS_OK, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_ALL, RMS_KIND_LAYER, RMS_EPS_INSIDE, 0, RMS_OK, RMS_E_UNSUPPORTED},
+               {RMS_STEPS_ALL, RMS_KIND_LAYER, RMS_EPS_CLAMP, 0, RMS_E_UNSUPPORTED, RMS_E_UNSUPPORTED}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rms_spec spec = good_spec();
+    rms_forward_args f = good_forward();
+    rms_backward_args b = good_backward();
+    spec.steps = cases[i].steps, spec.kind = cases[i].kind, spec.eps_place = cases[i].eps_place;
+    spec.partial = cases[i].partial;
+    f.x.dtype = b.x.dtype = RMS_BF16;
+    expect("steps of the halves of a forward", rms_cuda_forward_check(&spec, &f, at(20)), cases[i].split);
+    expect("steps of the halves of a backward", rms_cuda_backward_check(&spec, &b, at(20), at(22)), cases[i].split);
+    f.outer = b.outer = 0;
+    expect("steps of a forward", rms_cuda_forward(&spec, &f, NULL), cases[i].whole);
+    expect("steps of a backward", rms_cuda_backward(&spec, &b, NULL), cases[i].whole);
+  }
 }
 
 static void test_calls(void) {
@@ -215,6 +250,7 @@ static void test_no_device(void) {
 int main(void) {
   has_device = rms_cuda_available() == RMS_OK;
   test_specs();
+  test_steps();
   test_calls();
   test_sizes();
   test_checks();

@@ -84,6 +84,7 @@ int main(int argc, char **argv) {
   test_images(backend, extent);
   test_types(backend, extent);
   test_quantised(backend, extent);
+  test_steps(backend, extent);
   test_random(backend, extent);
   say("ends of the range, random problems");
   test_rows(extent);

@@ -91,7 +91,7 @@ static void spoil_output(rms_view *v) {
 
 static void spoil_spec(rms_spec *spec) {
   static const double numbers[] = {0, 1, -1, 1e-6, 1e300, 1e-320};
-  switch (draw(15)) {
+  switch (draw(16)) {
   case 0:
     spec->cols = hostile();
     break;
@@ -114,7 +114,7 @@ static void spoil_spec(rms_spec *spec) {
     spec->kind = (int32_t)draw(3);
     break;
   case 7:
-    spec->eps_place = (int32_t)draw(3);
+    spec->eps_place = (int32_t)draw(4);
     break;
   case 8:
     spec->rounding = (int32_t)draw(3);
@@ -133,6 +133,9 @@ static void spoil_spec(rms_spec *spec) {
     break;
   case 13:
     spec->gain_rounding = (int32_t)draw(3);
+    break;
+  case 14:
+    spec->steps = (int32_t)draw(6) - 1;
     break;
   default:
     spec->weight_per_inner = (int32_t)draw(3);

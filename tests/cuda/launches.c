@@ -128,7 +128,13 @@ enum {
   NO_Y = 2048,
   Q_ROW = 4096,
   Q_BLOCK = 8192, /* of 128 */
-  Q8_0 = 16384
+  Q8_0 = 16384,
+  CLAMP = 1 << 15,
+  TERMS = 1 << 16,
+  ROUND_RSTD = 1 << 17,
+  ROUND_ALL = 1 << 18,
+  CHANNELS_FIRST = 1 << 19,
+  ROUND_BEFORE = 1 << 20
 };
 
 static const struct role {
@@ -210,7 +216,37 @@ static const struct role {
     {"backward_general_rows_kernel", 1, RMS_F64, 4096, 0},
     {"*backward_block_kernel", 1, RMS_BF16, 131072, 0},
     {"backward_general_columns_kernel", 1, RMS_BF16, 131080, 0},
+    {"forward_general_kernel", 0, RMS_BF16, 4096, CLAMP},
+    {"forward_general_quantised_kernel", 0, RMS_BF16, 4096, CLAMP | Q_ROW},
+    {"forward_apart_kernel", 0, RMS_BF16, 64, CLAMP | CHANNELS_FIRST},
+    {"backward_general_rows_kernel", 1, RMS_F32, 4096, CLAMP},
+    {"backward_apart_kernel", 1, RMS_BF16, 64, CLAMP | CHANNELS_FIRST},
+    {"forward_block_kernel", 0, RMS_BF16, 4096, TERMS},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, TERMS},
+    {"backward_general_rows_kernel", 1, RMS_BF16, 4096, TERMS | ROUND_BEFORE | RESIDUAL},
+    {"backward_warp_kernel", 1, RMS_F16, 128, TERMS | ROUND_BEFORE},
+    {"backward_block_kernel", 1, RMS_BF16, 4096, TERMS | ROUND_BEFORE},
+    {"*backward_block_kernel", 1, RMS_BF16, 16384, TERMS | ROUND_BEFORE},
+    {"backward_apart_kernel", 1, RMS_F16, 64, TERMS | CHANNELS_FIRST},
+    {"backward_block_kernel", 1, RMS_F32, 4096, TERMS}, /* f32 has no such steps */
+    {"forward_stepwise_kernel", 0, RMS_BF16, 4096, ROUND_RSTD},
+    {"forward_stepwise_kernel", 0, RMS_F16, 131080, ROUND_ALL | LAYER},
+    {"forward_stepwise_kernel", 0, RMS_BF16, 128, ROUND_ALL | OUTSIDE | GROUPS | OWN_TYPE},
+    {"forward_stepwise_kernel", 0, RMS_BF16, 4096, ROUND_ALL | CLAMP | Q_ROW},
+    {"forward_stepwise_kernel", 0, RMS_BF16, 256, ROUND_ALL | LAYER | CHANNELS_FIRST},
+    {"forward_block_kernel", 0, RMS_F32, 4096, ROUND_ALL},
+    {"backward_stepwise_kernel", 1, RMS_BF16, 4096, ROUND_RSTD},
+    {"backward_stepwise_kernel", 1, RMS_F16, 131080, ROUND_ALL | LAYER | DBIAS},
+    {"backward_stepwise_kernel", 1, RMS_BF16, 128, ROUND_ALL | OUTSIDE | PER_HEAD | RESIDUAL | F32_SUM},
+    {"backward_stepwise_kernel", 1, RMS_BF16, 256, ROUND_ALL | LAYER | CHANNELS_FIRST},
+    {"backward_block_kernel", 1, RMS_F32, 4096, ROUND_RSTD},
 };
+
+/* Images of 64 pixels. */
+static void put_channels_first(rms_forward_args *f, rms_backward_args *b) {
+  f->inner = b->inner = 64;
+  f->x.col_stride = f->y.col_stride = b->x.col_stride = b->dy.col_stride = b->dx.col_stride = 64;
+}
 
 static rms_status call_of(const struct role *role) {
   rms_spec spec = good_spec();
@@ -218,7 +254,12 @@ static rms_status call_of(const struct role *role) {
   rms_backward_args b = good_backward();
   spec.cols = role->cols;
   spec.kind = role->what & LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
-  spec.eps_place = role->what & OUTSIDE ? RMS_EPS_OUTSIDE : RMS_EPS_INSIDE;
+  spec.eps_place = role->what & OUTSIDE ? RMS_EPS_OUTSIDE : role->what & CLAMP ? RMS_EPS_CLAMP : RMS_EPS_INSIDE;
+  spec.steps = role->what & TERMS        ? RMS_STEPS_TERMS
+               : role->what & ROUND_RSTD ? RMS_STEPS_RSTD
+               : role->what & ROUND_ALL  ? RMS_STEPS_ALL
+                                         : RMS_STEPS_WIDE;
+  spec.rounding = role->what & ROUND_BEFORE ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
   spec.groups = role->what & GROUPS ? 4 : 0;
   spec.weight_per_inner = role->what & PER_HEAD ? 1 : 0;
   f.outer = b.outer = 4096;
@@ -226,6 +267,7 @@ static rms_status call_of(const struct role *role) {
   f.x.dtype = b.x.dtype = b.dy.dtype = b.dx.dtype = f.weight_dtype = b.weight_dtype = (int32_t)role->type;
   b.dweight_dtype = b.dbias_dtype = role->type == RMS_F64 ? RMS_F64 : RMS_F32;
   f.weight = b.weight = at(5);
+  if (role->what & CHANNELS_FIRST) put_channels_first(&f, &b);
   if (role->what & ODD_ADDRESS) f.y.data = (char *)at(2) + 8, b.dx.data = (char *)at(3) + 8;
   if (role->what & F32_SUM) {
     f.residual.data = at(6), f.residual.dtype = RMS_F32;

@@ -98,6 +98,11 @@ static void test_workspace(const Device &device) {
   args = backward(8192, 1);
   args.x.data = static_cast<char *>(at(1)) + 2;
   expect(backward_workspace(device, &spec, &args) > 0, "workspace of rows that are not aligned");
+  spec.steps = RMS_STEPS_ALL;
+  expect(backward_workspace(device, &spec, &args) > 0, "workspace of a form that rounds at every step");
+  args.x.col_stride = args.dy.col_stride = args.dx.col_stride = 64, args.inner = 64;
+  expect(backward_workspace(device, &spec, &args) > 0, "and of rows whose elements lie apart");
+  spec.steps = RMS_STEPS_WIDE;
   args = backward(-1, 1);
   expect(backward_workspace(device, &spec, &args) == 0, "no workspace for a call that is refused");
 
@@ -109,11 +114,12 @@ static void test_workspace(const Device &device) {
     for (int64_t inner : sizes)
       for (int64_t cols : sizes)
         for (int64_t groups : {(int64_t)0, (int64_t)4, cols})
-          for (int options = 0; options < 16; options++) {
+          for (int options = 0; options < 32; options++) {
             spec.cols = cols;
             spec.groups = groups;
             spec.weight_per_inner = options & 1;
             spec.kind = options & 2 ? RMS_KIND_LAYER : RMS_KIND_RMS;
+            spec.steps = options & 16 ? RMS_STEPS_ALL : RMS_STEPS_WIDE;
             args = backward(outer, inner);
             if (options & 4) args.x.dtype = RMS_F64;
             if (options & 8) args.rstd = nullptr, args.x.data = static_cast<char *>(at(1)) + 1;
