@@ -126,7 +126,7 @@ __device__ __forceinline__ void norm_steps(const rms_layout &lay, const Statisti
   if (lay.eps_place == RMS_EPS_OUTSIDE) {
     st.divides = true;
     st.root_k = (float)(1 / root);
-    st.by = step<T>(step<T>(st.norm * st.root_k) + (float)lay.eps);
+    st.by = step<T>(step<T>(st.norm * st.root_k) + step<T>((float)lay.eps));
     return;
   }
   const float least = step<T>((float)(lay.eps * root));
@@ -165,7 +165,7 @@ __device__ __forceinline__ Steps<T> steps_of(const StepSource<T> &x, int eps_lim
         f[j] = step<T>(st.centre(f[j]) * st.centre(f[j]));
     });
     st.divides = true;
-    st.by = step<T>(square_root(step<T>(step<T>(quotient(squares, st.k)) + (float)lay.eps)));
+    st.by = step<T>(square_root(step<T>(step<T>(quotient(squares, st.k)) + step<T>((float)lay.eps))));
   }
   return st;
 }
