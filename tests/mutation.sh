@@ -130,7 +130,7 @@ first_red() {
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
-    steps) arguments=(right given_or_not) ;;
+    steps) arguments=(right long_rows given_or_not) ;;
     isa) arguments=(offsets values groups quantised beside_y) ;;
     batch) arguments=(short_rows row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;

@@ -55,6 +55,18 @@ static void right(void) {
           }
 }
 
+/* Sums of more than two portions. */
+static void long_rows(void) {
+  static const char *const texts[] = {
+      "rms:fwd:bf16:1x40000:steps=all:out=y+stats",    "layer:fwd:f16:1x40000:steps=all:out=y+stats",
+      "rms:bwd:bf16:1x40000:steps=all:epsclamp:eps=2", "layer:bwd:bf16:1x40000:steps=all:bias",
+      "rms:bwd:f16:1x40000:steps=rstd:data=exact",     "rms:bwd:f16:1x40000:steps=terms"};
+  for (size_t i = 0; i < T_COUNT(texts); i++) {
+    verify_result result = run(texts[i], verify_backend_cpu());
+    if (!T_CHECK(!result.failed)) fprintf(stderr, "    %s\n", result.message);
+  }
+}
+
 /* ---- Wrong forms ---- */
 
 static void (*wrong)(rms_spec *spec);
@@ -213,7 +225,8 @@ static void as_wide(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {
-      {"right", right}, {"told", told}, {"given_or_not", given_or_not}, {"anywhere", anywhere}, {"as_wide", as_wide}};
+  static const t_case cases[] = {{"right", right},       {"long_rows", long_rows},
+                                 {"told", told},         {"given_or_not", given_or_not},
+                                 {"anywhere", anywhere}, {"as_wide", as_wide}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
