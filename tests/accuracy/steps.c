@@ -6,10 +6,11 @@
 #include "call.h"
 #include "run.h"
 
-static const char *const forms[] = {"steps=rstd",       "steps=all",
-                                    "steps=all:epsout", "steps=all:epsclamp:eps=1",
-                                    "steps=terms",      "steps=terms:epsclamp:eps=1",
-                                    "epsclamp:eps=1",   "layer:steps=all"};
+static const char *const forms[] = {"steps=rstd",          "steps=all",
+                                    "steps=all:epsout",    "steps=all:epsclamp:eps=1",
+                                    "steps=terms",         "steps=terms:epsclamp:eps=1",
+                                    "epsclamp:eps=1",      "layer:steps=all",
+                                    "layer:epsclamp:eps=1"};
 static const char *const types[] = {"bf16", "f16"};
 
 /* "layer:..." among the forms is one of LayerNorm. */
