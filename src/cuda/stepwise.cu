@@ -2,9 +2,9 @@
  *
  * The kernels of the forms that round at every step, of one 16-bit type (RMS_TYPE): compiled once for each, side by
  * side. */
-#include "stepwise.cuh"
 #include "launch.h"
 #include "launcher.h"
+#include "stepwise_backward.cuh"
 
 namespace rms_cuda {
 

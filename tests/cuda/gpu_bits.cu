@@ -43,6 +43,7 @@ struct Way {
   bool recompute;  /* no saved statistics                                                   */
   int64_t partial; /* elements in the statistic; 0: all                                     */
   bool before;     /* rounding before the weight                                            */
+  bool terms;      /* the two terms of dx are rounded on their own                          */
   bool residual;   /* a gradient is added, and the sum goes to a second tensor too          */
   rms_gate_place gate;
 };
@@ -61,6 +62,7 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
   spec.kind = s.kind;
   const rms_dtype grad = s.type == RMS_F64 ? RMS_F64 : RMS_F32;
   if (way.before) spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
+  if (way.terms) spec.steps = RMS_STEPS_TERMS;
   spec.gate_place = way.gate;
   spec.activation = way.before ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   spec.partial = way.partial;
@@ -208,8 +210,9 @@ static void check_other_bits(const Shape &s, rms_gate_place gate) {
   std::vector<char> x = random_elements(s.type, s.rows * s.cols, 4), dy = random_elements(s.type, s.rows * s.cols, 5),
                     w = random_elements(s.type, s.cols, 6);
   add_extremes(s, x, dy);
-  for (int what = gate ? 0 : 1; what < 8; what++) {
-    const bool partial = (what & 2) != 0;
+  for (int what = gate ? 0 : 1; what < 16; what++) {
+    const bool partial = (what & 2) != 0, terms = (what & 8) != 0;
+    if (terms && (gate || s.kind == RMS_KIND_LAYER || s.type == RMS_F32)) continue;
     if (partial && s.kind == RMS_KIND_LAYER) continue;
     std::string name = "other bits " + std::to_string(what) + " gate " + std::to_string(gate) + " type " +
                        std::to_string(s.type) + " kind " + std::to_string(s.kind) + " " + std::to_string(s.rows) + "x" +
@@ -217,6 +220,7 @@ static void check_other_bits(const Shape &s, rms_gate_place gate) {
     Way plain = {};
     plain.pitch = s.cols;
     plain.before = (what & 1) != 0;
+    plain.terms = terms;
     plain.partial = partial ? (s.cols + 2) / 3 : 0;
     plain.residual = (what & 4) != 0;
     plain.gate = gate;
