@@ -221,8 +221,8 @@ static void spoiled_weight(void) {
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
 
-/* A row called alone has its own loops; it gets the bits it has among others, and a weight of -0 keeps its sign in both.
- * Widths with and without a whole group of vectors, every type of data and weight, either rounding. */
+/* A row called alone has its own loops; it gets the bits it has among others, and a weight of -0 keeps its sign in
+ * both. Widths with and without a whole group of vectors, every type of data and weight, either rounding. */
 static void row_alone(void) {
   enum { ROWS = 9, COLS = 200 };
   static const int64_t widths[] = {5, 40, 64, 128, COLS};
@@ -253,6 +253,47 @@ static void row_alone(void) {
         T_EQ_INT((((char *)x)[sign] ^ 0x80) & 0x80, ((char *)together)[sign] & 0x80);
       }
       T_EQ_BYTES(together, alone, (size_t)(ROWS * cols * size));
+    }
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+}
+
+/* The gradient of a gate behind the norm depends on the bias, whether the bias' own gradient is asked for or not. */
+static void gate_beside_bias(void) {
+  enum { ROWS = 9, COLS = 40 };
+  static _Alignas(64) unsigned char workspace[1 << 16];
+  static const rms_dtype types[] = {RMS_F32, RMS_BF16};
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++)
+    for (int k = 0; k < 4; k++) {
+      const rms_dtype type = types[k % 2];
+      float x[ROWS * COLS], dy[ROWS * COLS], z[ROWS * COLS], weight[COLS], bias[COLS], dbias[COLS];
+      float dx[2][ROWS * COLS], dz[3][ROWS * COLS];
+      t_fill(x, type, ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
+      t_fill(dy, type, ROWS * COLS, T_NORMAL, t_seed(), 2, 0);
+      t_fill(z, type, ROWS * COLS, T_NORMAL, t_seed(), 3, 0);
+      t_fill(weight, type, COLS, T_NORMAL, t_seed(), 4, 0);
+      t_fill(bias, type, COLS, T_NORMAL, t_seed(), 5, 0);
+      rms_spec spec = {.cols = COLS, .eps = 1e-5, .rounding = k / 2, .gate_place = RMS_GATE_AFTER};
+      T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+      for (int run = 0; run < 3; run++) { /* with dbias, without, without a bias */
+        rms_backward_args args = {.outer = ROWS,
+                                  .dy = {dy, (int32_t)type},
+                                  .x = {x, (int32_t)type},
+                                  .weight = weight,
+                                  .dx = {.data = dx[run % 2]},
+                                  .gate = {.data = z},
+                                  .dgate = {.data = dz[run]},
+                                  .bias = run < 2 ? bias : NULL,
+                                  .dbias = run == 0 ? dbias : NULL,
+                                  .workspace = workspace,
+                                  .workspace_bytes = sizeof workspace};
+        T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+      }
+      t_context("isa=%s k=%d", isas.name[isa], k);
+      const size_t bytes = ROWS * COLS * rms_dtype_size(type);
+      T_EQ_BYTES(dx[0], dx[1], bytes);
+      T_EQ_BYTES(dz[0], dz[1], bytes);
+      T_CHECK(memcmp(dz[0], dz[2], bytes) != 0);
     }
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
@@ -435,6 +476,7 @@ int main(int argc, char **argv) {
                                  {"spoiled_row", spoiled_row},
                                  {"row_alone", row_alone},
                                  {"spoiled_weight", spoiled_weight},
+                                 {"gate_beside_bias", gate_beside_bias},
                                  {"spoiled_gradients", spoiled_gradients},
                                  {"sum_in_f32", sum_in_f32},
                                  {"sums_of_ones", sums_of_ones},
