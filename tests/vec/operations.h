@@ -628,6 +628,13 @@ static void check_magnitudes(guarded *g) {
     vf_store(have, larger, RMS_F32, 0);
     for (int i = 0; i < F32_LANES; i++)
       T_EQ_INT((b[i] & 0x7fffffffu) > a[i] ? b[i] & 0x7fffffffu : a[i], have[i]);
+    for (int i = 0; i < F32_LANES; i++)
+      a[i] &= 0x7effffffu, b[i] &= 0xfeffffffu; /* numbers */
+    memcpy(fa, a, sizeof fa);
+    memcpy(fb, b, sizeof fb);
+    vf_store(have, vf_max_magnitude(vf_load(fa, RMS_F32, 0), vf_load(fb, RMS_F32, 0)), RMS_F32, 0);
+    for (int i = 0; i < F32_LANES; i++)
+      T_EQ_INT((b[i] & 0x7fffffffu) > a[i] ? b[i] & 0x7fffffffu : a[i], have[i]);
     float top = vf_most(larger);
     uint32_t bits;
     memcpy(&bits, &top, sizeof bits);
