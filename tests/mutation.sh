@@ -89,6 +89,7 @@ programs=(
   "vec tests/vec/vec.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
   "activations tests/vec/activation.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
   "quantised tests/unit/quantised.c"
+  "straight tests/bits/quantised.c"
   "arguments tests/unit/arguments.c tests/unit/world.c"
   "alias tests/unit/alias.c tests/unit/world.c"
   "rows tests/unit/rows.c tests/unit/world.c"
@@ -175,7 +176,7 @@ first_red_of() {
   local file=$1 units=$2 red=
   if [ "$units" = "${kernels[*]}" ] && [ ${#emulator[@]} = 0 ]; then
     compile "src/cpu/isa/$one_isa.c" || return 1
-    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised rows steps split digests) || return 1
+    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised straight rows steps split digests) || return 1
     units=${units/src\/cpu\/isa\/$one_isa.c/}
   fi
   if [ -z "$red" ]; then

@@ -44,6 +44,11 @@ typedef struct {
 /* A block of RMS_Q8_0: an f16 scale, then the elements. */
 enum { RMS_Q8_0_ELEMENTS = 32, RMS_Q8_0_BYTES = 34 };
 
+/* Bytes of n elements of a quantised type; n is a multiple of 32 for RMS_Q8_0. */
+static inline int64_t rms_quantised_bytes(rms_dtype type, int64_t n) {
+  return type == RMS_Q8_0 ? n / RMS_Q8_0_ELEMENTS * RMS_Q8_0_BYTES : n;
+}
+
 /* A quantised output. The blocks of RMS_Q8_0 hold their scales. */
 typedef struct {
   rms_rows rows;

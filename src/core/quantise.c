@@ -9,7 +9,9 @@
 enum {
   ROOM_BYTES = 32 * 1024, /* for y: on the stack, which is small in threads of some systems             */
   STEP_BYTES = 16 * 1024, /* of y of several segments: stays in the first-level cache                   */
-  PART = 4096             /* elements of q that are put together before they are copied past the caches */
+  PART = 4096,            /* elements of q that are put together before they are copied past the caches */
+  SHORTEST = 512,         /* elements of a segment that goes straight from x to q: others gain by batches */
+  SOME = 16               /* segments that leave that way together                                      */
 };
 
 typedef struct {
@@ -238,12 +240,43 @@ static void run_wide(const quantise_run *r, int64_t first, int64_t last) {
   }
 }
 
-void rms_forward_quantised(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
+/* ---- jobs ---- */
+
+static void run_ordinary(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
   _Alignas(64) char room[ROOM_BYTES];
   quantise_run r = {kernels, job, rms_size_of(job->y_type), room, job->q};
   if (job->lay.width * r.size <= ROOM_BYTES)
     run_segments(&r, first, last);
   else
     run_wide(&r, first, last);
+}
+
+/* Whether kernels->quantise_rows takes the job. */
+static bool goes_straight(const rms_kernels *kernels, const rms_forward_job *job) {
+  const rms_layout *lay = &job->lay;
+  const int64_t block = block_of(&job->q);
+  return kernels->quantise_rows[lay->dtype] && job->y_type == lay->dtype && !job->y.data && !job->residual.data &&
+         !job->gate.data && !job->stats_in && lay->k > 0 && lay->steps <= RMS_STEPS_TERMS &&
+         lay->eps_place != RMS_EPS_CLAMP && lay->width >= SHORTEST && block <= RMS_LARGEST_BLOCK &&
+         (block % 32 == 0 || block == lay->width);
+}
+
+/* A segment that needs the ordinary way takes some others with it, so that a job with many of them is not slower than
+ * one that goes the ordinary way alone. */
+static void run_straight(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
+  const rms_dtype dtype = job->lay.dtype;
+  while (first < last) {
+    first = kernels->quantise_rows[dtype](job, kernels->stats[dtype], first, last);
+    const int64_t end = last - first < SOME ? last : first + SOME;
+    if (first < end) run_ordinary(kernels, job, first, end);
+    first = end;
+  }
+}
+
+void rms_forward_quantised(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
+  if (goes_straight(kernels, job))
+    run_straight(kernels, job, first, last);
+  else
+    run_ordinary(kernels, job, first, last);
   if (job->stream_y || job->q.stream) kernels->fence();
 }

@@ -32,6 +32,11 @@ typedef float rms_largest_fn(const char *y, int64_t n);
  * whose largest magnitude is *largest. */
 typedef void rms_quantise_fn(const rms_quantised *q, char *to, float *scale, const char *y, int64_t n,
                              const float *largest);
+/* The blocks that rms_quantise_rows_fn takes are whole segments or multiples of 32, and at most this wide. */
+enum { RMS_LARGEST_BLOCK = 8192 };
+/* Segments of a job with q and no y, residual, gate or given statistics straight from x, from `first` on. Returns the
+ * first one that is left to the ordinary way, or `last`. stats: the kernel for the job's type. */
+typedef int64_t rms_quantise_rows_fn(const rms_forward_job *job, rms_forward_fn *stats, int64_t first, int64_t last);
 /* A copy that bypasses the caches. */
 typedef void rms_copy_fn(char *to, const char *from, int64_t bytes);
 
@@ -45,6 +50,7 @@ typedef struct {
   rms_columns_fn *columns[5];
   rms_largest_fn *largest[5]; /* of y; there is none of f64 */
   rms_quantise_fn *quantise[5];
+  rms_quantise_rows_fn *quantise_rows[5]; /* of x */
   rms_copy_fn *copy;
   void (*fence)(void); /* after the last copy of a task */
 } rms_kernels;
@@ -57,8 +63,6 @@ extern rms_forward_fn rms_forward_bf16_avx512, rms_stats_bf16_avx512;
 extern rms_backward_fn rms_backward_bf16_avx512;
 extern rms_backward_stats_fn rms_backward_stats_bf16_avx512;
 extern rms_columns_fn rms_columns_bf16_avx512;
-extern rms_largest_fn rms_largest_bf16_avx512;
-extern rms_quantise_fn rms_quantise_bf16_avx512;
 
 /* Rows summed into a block before it is added to the totals: bounds the error of dweight whatever the row count. */
 enum { RMS_BLOCK_ROWS = 64 };

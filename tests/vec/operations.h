@@ -517,19 +517,22 @@ static void check_f64_arithmetic(void) {
 
 /* ---- 8-bit types ---- */
 
-static void store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+/* 64 elements: 32 at p, and 32 at `more`. */
+static void store8(void *p, void *more, const vf *v, rms_dtype type, int eo, int within) {
+#define STORE8(type, eo, within) vf_store8(p, more, v[0], v[1], v[2], v[3], type, eo, within)
   if (type == RMS_I8 && eo)
-    within ? vf_store8(p, a, b, RMS_I8, 1, 1) : vf_store8(p, a, b, RMS_I8, 1, 0);
+    within ? STORE8(RMS_I8, 1, 1) : STORE8(RMS_I8, 1, 0);
   else if (type == RMS_I8)
-    within ? vf_store8(p, a, b, RMS_I8, 0, 1) : vf_store8(p, a, b, RMS_I8, 0, 0);
+    within ? STORE8(RMS_I8, 0, 1) : STORE8(RMS_I8, 0, 0);
   else if (type == RMS_F8E4M3 && eo)
-    within ? vf_store8(p, a, b, RMS_F8E4M3, 1, 1) : vf_store8(p, a, b, RMS_F8E4M3, 1, 0);
+    within ? STORE8(RMS_F8E4M3, 1, 1) : STORE8(RMS_F8E4M3, 1, 0);
   else if (type == RMS_F8E4M3)
-    within ? vf_store8(p, a, b, RMS_F8E4M3, 0, 1) : vf_store8(p, a, b, RMS_F8E4M3, 0, 0);
+    within ? STORE8(RMS_F8E4M3, 0, 1) : STORE8(RMS_F8E4M3, 0, 0);
   else if (eo)
-    within ? vf_store8(p, a, b, RMS_F8E5M2, 1, 1) : vf_store8(p, a, b, RMS_F8E5M2, 1, 0);
+    within ? STORE8(RMS_F8E5M2, 1, 1) : STORE8(RMS_F8E5M2, 1, 0);
   else
-    within ? vf_store8(p, a, b, RMS_F8E5M2, 0, 1) : vf_store8(p, a, b, RMS_F8E5M2, 0, 0);
+    within ? STORE8(RMS_F8E5M2, 0, 1) : STORE8(RMS_F8E5M2, 0, 0);
+#undef STORE8
 }
 
 /* What plain quantising with a scale of one makes of it. */
@@ -540,17 +543,23 @@ static unsigned char code8(rms_dtype type, float f) {
 
 static void check_codes(guarded *g, rms_dtype type, const float *from) {
   const double most = verify_quantised_largest(type);
-  unsigned char want[2 * F32_LANES];
+  unsigned char want[4 * F32_LANES];
   int within = 1;
-  for (int i = 0; i < 2 * F32_LANES; i++) {
+  for (int i = 0; i < 4 * F32_LANES; i++) {
     want[i] = code8(type, from[i]);
     if (!(fabs((double)from[i]) <= most)) within = 0;
   }
   for (int eo = 0; eo < 2; eo++)
     for (int w = 0; w <= within; w++) {
-      unsigned char *p = t_guard_place(&g->out, sizeof want, T_FLUSH_END, 0);
-      store8(p, load(from, RMS_F32, eo), load(from + F32_LANES, RMS_F32, eo), type, eo, w);
-      T_EQ_BYTES(want, p, sizeof want);
+      unsigned char *p = t_guard_place(&g->out, sizeof want / 2, T_FLUSH_END, 0), more[sizeof want / 2];
+      vf v[4];
+      for (int i = 0; i < 4; i++)
+        v[i] = load(from + i * F32_LANES, RMS_F32, eo);
+      store8(p, more, v, type, eo, w);
+      T_EQ_BYTES(want, p, sizeof more);
+      T_EQ_BYTES(want + sizeof more, more, sizeof more);
+      store8(more, p, v, type, eo, w);
+      T_EQ_BYTES(want + sizeof more, p, sizeof more);
     }
 }
 
@@ -576,9 +585,9 @@ static float number8(rms_dtype type, uint32_t k) {
 }
 
 static void check_stores8(guarded *g, rms_dtype type) {
-  for (uint32_t base = 0; base < 256 * 4 + 4 * 65536; base += 2 * F32_LANES) {
-    float from[2 * F32_LANES];
-    for (uint32_t i = 0; i < 2 * F32_LANES; i++)
+  for (uint32_t base = 0; base < 256 * 4 + 4 * 65536; base += 4 * F32_LANES) {
+    float from[4 * F32_LANES];
+    for (uint32_t i = 0; i < 4 * F32_LANES; i++)
       from[i] = number8(type, base + i);
     t_context("type=%d numbers from %u on", (int)type, base);
     check_codes(g, type, from);
@@ -619,10 +628,35 @@ static void check_magnitudes(guarded *g) {
     vf_store(have, larger, RMS_F32, 0);
     for (int i = 0; i < F32_LANES; i++)
       T_EQ_INT((b[i] & 0x7fffffffu) > a[i] ? b[i] & 0x7fffffffu : a[i], have[i]);
+    for (int i = 0; i < F32_LANES; i++)
+      a[i] &= 0x7effffffu, b[i] &= 0xfeffffffu; /* numbers */
+    memcpy(fa, a, sizeof fa);
+    memcpy(fb, b, sizeof fb);
+    vf_store(have, vf_max_magnitude(vf_load(fa, RMS_F32, 0), vf_load(fb, RMS_F32, 0)), RMS_F32, 0);
+    for (int i = 0; i < F32_LANES; i++)
+      T_EQ_INT((b[i] & 0x7fffffffu) > a[i] ? b[i] & 0x7fffffffu : a[i], have[i]);
     float top = vf_most(larger);
     uint32_t bits;
     memcpy(&bits, &top, sizeof bits);
     T_EQ_INT(most, bits);
+  }
+}
+
+/* The largest number of each of sixteen vectors: it stands in a lane of its own in each of them. */
+static void check_mosts(void) {
+  t_rng rng = t_rng_make(141);
+  for (int k = 0; k < 64; k++) {
+    uint32_t bits[F32_LANES], want[F32_LANES], have[F32_LANES];
+    vf v[F32_LANES];
+    for (int i = 0; i < F32_LANES; i++) {
+      for (int j = 0; j < F32_LANES; j++)
+        bits[j] = (uint32_t)t_random(&rng) >> 2;
+      want[i] = bits[(i + k) % F32_LANES] = 0x40000000u + ((uint32_t)t_random(&rng) >> 2);
+      v[i] = vf_load(bits, RMS_F32, 0);
+    }
+    t_context("largest numbers %d", k);
+    vf_store(have, vf_most16(v), RMS_F32, 0);
+    T_EQ_BYTES(want, have, sizeof want);
   }
 }
 
@@ -665,6 +699,7 @@ static void check_every_operation(void) {
   check_stores8(&g, RMS_I8);
   check_stores8(&g, RMS_F8E4M3);
   check_stores8(&g, RMS_F8E5M2);
+  check_mosts();
   check_magnitudes(&g);
   check_copies(&g);
   vec_prefetch(&g);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its
- * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has its kernels for bf16. */
+ * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has its kernels for bf16, but for
+ * those that quantise. */
 
 #include "unit.h"
 
@@ -15,7 +16,10 @@
 #define T_IS_F64 1
 #include "template.h"
 
-#ifndef BF16_OUTSIDE
+#ifdef BF16_OUTSIDE
+#include "bf16_quantise.h"
+#else
+#define RMS_BF16_QUANTISED bf16
 #include "bf16.h"
 #endif
 
@@ -31,7 +35,7 @@
   { NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
 #define RMS_BY_NARROW_TYPE(op)                                                                                         \
-  { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
+  { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(RMS_BF16_QUANTISED, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
 static void K_(rms_copy, RMS_ISA)(char *to, const char *from, int64_t bytes) {
   vec_copy_stream(to, from, bytes);
@@ -50,5 +54,6 @@ const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),
                                               RMS_BY_TYPE(rms_columns),
                                               RMS_BY_NARROW_TYPE(rms_largest),
                                               RMS_BY_NARROW_TYPE(rms_quantise),
+                                              RMS_BY_NARROW_TYPE(rms_quantise_rows),
                                               K_(rms_copy, RMS_ISA),
                                               K_(rms_fence, RMS_ISA)};

@@ -2,7 +2,10 @@
  *
  * Quantising y, which is rounded already and lies in a cache: docs/numerics.md has the arithmetic. */
 
-enum { K(PAIR) = 2 * LANES };
+enum {
+  K(STEP) = 4 * LANES, /* elements that are converted together */
+  K(WIDE_BLOCK) = 512  /* a block of which more is found out before it is converted */
+};
 
 /* The order of magnitudes is that of their bits, NaN above infinity. */
 INLINE REAL K(most_of)(const char *y, int64_t n) {
@@ -10,7 +13,7 @@ INLINE REAL K(most_of)(const char *y, int64_t n) {
   if (T == RMS_F32) {
     VEC a = V(set)(0), b = a;
     int64_t j = 0;
-    for (; j + K(PAIR) <= n; j += K(PAIR)) {
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
       a = V(max_bits)(a, K(load)(y, j, LANES, false));
       b = V(max_bits)(b, K(load)(y, j + LANES, LANES, false));
     }
@@ -31,82 +34,122 @@ KERNEL float K(rms_largest)(const char *y, int64_t n) {
 /* ---- elements ---- */
 
 /* What is known of a block: whether its elements are divided by the factor or multiplied with it; whether there is no
- * NaN among them, none is beyond the largest number of q, and the factor is far from the ends of the range. */
+ * NaN among them and none is beyond the largest number of q. */
 typedef struct {
   bool divide, within;
-  int64_t ahead; /* bytes from y to what should be fetched early; 0: nothing */
+  bool by_inverse; /* quotients may be formed by the inverse: none of them, and no factor, is near the ends of the range
+                    */
+  bool lanes;      /* y is f32 in lane order: quantise_rows.h */
+  int64_t ahead;   /* bytes from y to what should be fetched early; 0: nothing */
 } K(quantising);
 
-/* y/s by s's inverse: the quotient, less its excess times the inverse. That is the correctly rounded quotient for every
- * significand that y has in 16 bits and every one of s, as a walk over all of them shows (tests/vec/quotient.c), and
- * zeros keep their sign. */
-INLINE VEC K(quotient)(VEC y, VEC s, VEC inverse, VEC minus_inverse) {
-  VEC t = V(mul)(y, inverse);
+INLINE int64_t K(y_size)(K(quantising) as) {
+  return as.lanes ? 4 : T_SIZE;
+}
+
+INLINE VEC K(load_y)(const char *y, int64_t j, K(quantising) as) {
+  return as.lanes ? V(load)(y + 4 * j, RMS_F32, 0) : K(load)(y, j, LANES, false);
+}
+
+INLINE VEC K(correct)(VEC t, VEC y, VEC s, VEC minus_inverse) {
   return V(fma)(V(fma)(t, s, V(sub)(V(set)(-(REAL)0), y)), minus_inverse, t);
 }
 
-INLINE VEC K(scaled)(VEC y, VEC factor, VEC inverse, VEC minus_inverse, K(quantising) as) {
-  if (!as.divide) return V(mul)(y, factor);
-  return T != RMS_F32 && as.within ? K(quotient)(y, factor, inverse, minus_inverse) : V(div)(y, factor);
+/* y/s by s's inverse: the quotient, less its excess times the inverse. That is the correctly rounded quotient for every
+ * significand that y has in 16 bits and every one of s, as a walk over all of them shows (tests/vec/quotient.c). With
+ * the 24 bits of f32 the product may be off by more than a step; corrected once it is within one, and then corrected
+ * again it is the rounded quotient (Markstein's theorem). Zeros keep their sign. */
+INLINE VEC K(quotient)(VEC y, VEC s, VEC inverse, VEC minus_inverse) {
+  VEC t = K(correct)(V(mul)(y, inverse), y, s, minus_inverse);
+  return T == RMS_F32 ? K(correct)(t, y, s, minus_inverse) : t;
 }
 
-/* Whole pairs. */
-INLINE void K(convert_as)(char *q, const char *y, int64_t n, REAL factor_, rms_dtype type, K(quantising) as) {
-  VEC factor = V(set)(factor_), inverse = factor, minus_inverse = factor;
-  if (as.divide && as.within) inverse = V(set)(1 / factor_), minus_inverse = V(set)(-(1 / factor_));
-  for (int64_t j = 0; j < n; j += K(PAIR)) {
-    VEC a = K(scaled)(K(load)(y, j, LANES, false), factor, inverse, minus_inverse, as);
-    VEC b = K(scaled)(K(load)(y, j + LANES, LANES, false), factor, inverse, minus_inverse, as);
+/* By what elements are multiplied or divided, and its inverse where quotients are formed by that. */
+typedef struct {
+  REAL factor, inverse;
+} K(divisor);
+
+/* The same in all lanes. */
+typedef struct {
+  VEC factor, inverse, minus_inverse;
+} K(divisors);
+
+INLINE K(divisors) K(in_lanes)(K(divisor) by) {
+  K(divisors) all = {V(set)(by.factor), V(set)(by.inverse), V(set)(-by.inverse)};
+  return all;
+}
+
+INLINE VEC K(scaled)(VEC y, const K(divisors) * by, K(quantising) as) {
+  if (!as.divide) return V(mul)(y, by->factor);
+  return as.by_inverse ? K(quotient)(y, by->factor, by->inverse, by->minus_inverse) : V(div)(y, by->factor);
+}
+
+/* Whole steps. */
+INLINE void K(convert_as)(char *q, const char *y, int64_t n, K(divisor) divisor, rms_dtype type, K(quantising) as) {
+  const K(divisors) by = K(in_lanes)(divisor);
+  for (int64_t j = 0; j < n; j += K(STEP)) {
+    VEC a = K(scaled)(K(load_y)(y, j, as), &by, as), b = K(scaled)(K(load_y)(y, j + LANES, as), &by, as);
+    VEC c = K(scaled)(K(load_y)(y, j + 2 * LANES, as), &by, as);
+    VEC d = K(scaled)(K(load_y)(y, j + 3 * LANES, as), &by, as);
     if (as.ahead)
-      for (int64_t line = 0; line < K(PAIR) * T_SIZE; line += 64)
+      for (int64_t line = 0; line < K(STEP) * T_SIZE; line += 64)
         vec_prefetch((const char *)((uintptr_t)y + (uintptr_t)(as.ahead + j * T_SIZE + line)));
-    V(store8)(q + j, a, b, type, EO, as.within);
+    V(store8)(q + j, q + j + 2 * LANES, a, b, c, d, type, EO, as.within);
   }
 }
 
-NOINLINE void K(convert_i8)(char *q, const char *y, int64_t n, REAL factor, K(quantising) as) {
-  if (as.divide)
-    K(convert_as)(q, y, n, factor, RMS_I8, (K(quantising)){.divide = true});
-  else if (as.within)
-    K(convert_as)(q, y, n, factor, RMS_I8, (K(quantising)){.within = true, .ahead = as.ahead});
-  else
-    K(convert_as)(q, y, n, factor, RMS_I8, (K(quantising)){false});
+/* The forms that there are, each with constants. Scales that are computed divide 8-bit floats and multiply int8; scales
+ * that are given do the opposite. */
+INLINE void K(convert_type)(char *q, const char *y, int64_t n, K(divisor) by, rms_dtype type, K(quantising) as) {
+  const bool divides = type != RMS_I8, given = as.divide != divides;
+  K(quantising) form = {.divide = divides, .by_inverse = divides, .within = true};
+  if (as.within && !given && !as.lanes) {
+    form.ahead = as.ahead;
+    K(convert_as)(q, y, n, by, type, form);
+  } else if (as.within && !given) {
+    form.lanes = true;
+    K(convert_as)(q, y, n, by, type, form);
+  } else if (given && as.lanes && as.by_inverse && as.within) {
+    form = (K(quantising)){.divide = !divides, .by_inverse = !divides, .lanes = true, .within = true};
+    K(convert_as)(q, y, n, by, type, form);
+  } else if (given && as.lanes && as.by_inverse) {
+    form = (K(quantising)){.divide = !divides, .by_inverse = !divides, .lanes = true};
+    K(convert_as)(q, y, n, by, type, form);
+  } else {
+    K(convert_as)(q, y, n, by, type, (K(quantising)){.divide = as.divide, .lanes = as.lanes});
+  }
 }
 
-NOINLINE void K(convert_e4m3)(char *q, const char *y, int64_t n, REAL factor, K(quantising) as) {
-  if (as.within)
-    K(convert_as)(q, y, n, factor, RMS_F8E4M3, (K(quantising)){true, true, as.ahead});
-  else if (as.divide)
-    K(convert_as)(q, y, n, factor, RMS_F8E4M3, (K(quantising)){.divide = true});
-  else
-    K(convert_as)(q, y, n, factor, RMS_F8E4M3, (K(quantising)){false});
+NOINLINE void K(convert_i8)(char *q, const char *y, int64_t n, K(divisor) by, K(quantising) as) {
+  K(convert_type)(q, y, n, by, RMS_I8, as);
 }
 
-NOINLINE void K(convert_e5m2)(char *q, const char *y, int64_t n, REAL factor, K(quantising) as) {
-  if (as.within)
-    K(convert_as)(q, y, n, factor, RMS_F8E5M2, (K(quantising)){true, true, as.ahead});
-  else if (as.divide)
-    K(convert_as)(q, y, n, factor, RMS_F8E5M2, (K(quantising)){.divide = true});
-  else
-    K(convert_as)(q, y, n, factor, RMS_F8E5M2, (K(quantising)){false});
+NOINLINE void K(convert_e4m3)(char *q, const char *y, int64_t n, K(divisor) by, K(quantising) as) {
+  K(convert_type)(q, y, n, by, RMS_F8E4M3, as);
 }
 
-static void K(convert_pairs)(char *q, const char *y, int64_t n, REAL factor, rms_dtype type, K(quantising) as) {
+NOINLINE void K(convert_e5m2)(char *q, const char *y, int64_t n, K(divisor) by, K(quantising) as) {
+  K(convert_type)(q, y, n, by, RMS_F8E5M2, as);
+}
+
+static void K(convert_steps)(char *q, const char *y, int64_t n, K(divisor) by, rms_dtype type, K(quantising) as) {
   if (type == RMS_F8E4M3)
-    K(convert_e4m3)(q, y, n, factor, as);
+    K(convert_e4m3)(q, y, n, by, as);
   else if (type == RMS_F8E5M2)
-    K(convert_e5m2)(q, y, n, factor, as);
+    K(convert_e5m2)(q, y, n, by, as);
   else
-    K(convert_i8)(q, y, n, factor, as);
+    K(convert_i8)(q, y, n, by, as);
 }
 
-static void K(convert)(char *q, const char *y, int64_t n, REAL factor, rms_dtype type, K(quantising) as) {
-  const int64_t whole = n / K(PAIR) * K(PAIR), rest = n - whole;
-  K(convert_pairs)(q, y, whole, factor, type, as);
+static void K(convert)(char *q, const char *y, int64_t n, K(divisor) by, rms_dtype type, K(quantising) as) {
+  const int64_t whole = n / K(STEP) * K(STEP), rest = n - whole, size = K(y_size)(as);
+  K(convert_steps)(q, y, whole, by, type, as);
   if (rest > 0) {
-    char from[K(PAIR) * T_SIZE] = {0}, to[K(PAIR)];
-    memcpy(from, y + whole * T_SIZE, (size_t)(rest * T_SIZE));
-    K(convert_pairs)(to, from, K(PAIR), factor, type, as);
+    char from[K(STEP) * 4] = {0}, to[K(STEP)];
+    /* vectors in lane order are whole */
+    memcpy(from, y + whole * size, (size_t)((as.lanes ? (rest + LANES - 1) / LANES * LANES : rest) * size));
+    as.ahead = 0;
+    K(convert_steps)(to, from, K(STEP), by, type, as);
     memcpy(q + whole, to, (size_t)rest);
   }
 }
@@ -116,29 +159,39 @@ static void K(convert)(char *q, const char *y, int64_t n, REAL factor, rms_dtype
 /* Of LANES blocks: their largest magnitudes, their scales, and by what elements are divided (8-bit floats) or
  * multiplied (int8). */
 typedef struct {
-  REAL most[LANES], scale[LANES], factor[LANES];
+  REAL most[LANES], scale[LANES], factor[LANES], inverse[LANES]; /* inverse: of what divides */
 } K(scales);
+
+/* Of a type of q. */
+INLINE REAL K(largest_number)(rms_dtype type) {
+  return type == RMS_F8E4M3 ? 448 : type == RMS_F8E5M2 ? 57344 : 127;
+}
 
 /* A NaN passes through all of it: V(max) and V(min) take their second operand. */
 static void K(find_scales)(const rms_quantised *q, K(scales) * s) {
   const VEC one = V(set)(1), least_number = V(set)(0x1p-149f), infinite = V(set)(REAL_MAX);
-  const REAL largest = q->type == RMS_F8E4M3 ? 448 : q->type == RMS_F8E5M2 ? 57344 : 127;
-  const bool q8_0 = q->type == RMS_Q8_0;
+  const REAL largest = K(largest_number)(q->type);
+  const bool q8_0 = q->type == RMS_Q8_0, divides = q->type == RMS_F8E4M3 || q->type == RMS_F8E5M2;
   VEC most = V(load)(s->most, REAL_TYPE, 0), plain = V(div)(most, V(set)(largest));
   VEC scale = V(max)(V(set)(q->least), plain), factor;
   if (q8_0) scale = V(min)(V(set)(65504), scale); /* the largest number of f16 */
-  if (q->type == RMS_F8E4M3 || q->type == RMS_F8E5M2) {
+  if (divides) {
     factor = V(if_less)(scale, least_number, one, scale);
   } else {
-    VEC inverse = V(div)(one, scale);
+    factor = V(min)(infinite, V(div)(one, scale));
     if (q8_0) {
-      VEC exact = V(div)(V(set)(largest), most);
-      inverse = V(if_less)(plain, scale, inverse, V(if_less)(scale, plain, inverse, exact));
+      VEC exact = V(min)(infinite, V(div)(V(set)(largest), most));
+      factor = V(if_less)(plain, scale, factor, V(if_less)(scale, plain, factor, exact));
     }
-    factor = V(min)(infinite, inverse);
   }
   V(store)(s->scale, scale, REAL_TYPE, 0);
   V(store)(s->factor, factor, REAL_TYPE, 0);
+  V(store)(s->inverse, divides ? V(div)(one, factor) : factor, REAL_TYPE, 0);
+}
+
+INLINE K(divisor) K(divisor_of)(const K(scales) * s, int b) {
+  K(divisor) by = {s->factor[b], s->inverse[b]};
+  return by;
 }
 
 /* Below this a scale has lost digits, and so may not reach the largest magnitude. */
@@ -146,33 +199,94 @@ INLINE bool K(is_within)(REAL scale, rms_dtype type) {
   return scale >= 0x1p-80f && scale < (type == RMS_Q8_0 ? 65504.0f : 0x1p80f);
 }
 
+/* Whether all are. Those beyond the last block are like the first. */
+INLINE bool K(are_within)(const K(scales) * s, rms_dtype type) {
+  int all = 1;
+  const REAL most = type == RMS_Q8_0 ? 65504.0f : 0x1p80f;
+  for (int b = 0; b < LANES; b++)
+    all &= (s->scale[b] >= 0x1p-80f) & (s->scale[b] < most);
+  return all;
+}
+
+/* Two of ggml's blocks, whose scales are within the range. */
+INLINE void K(convert_q8_0)(char *to, const char *y, const REAL *factor, K(quantising) as) {
+  const VEC first = V(set)(factor[0]), second = V(set)(factor[1]);
+  VEC a = V(mul)(K(load_y)(y, 0, as), first), b = V(mul)(K(load_y)(y, LANES, as), first);
+  VEC c = V(mul)(K(load_y)(y, 2 * LANES, as), second), d = V(mul)(K(load_y)(y, 3 * LANES, as), second);
+  if (as.ahead)
+    for (int64_t line = 0; line < K(STEP) * T_SIZE; line += 64)
+      vec_prefetch((const char *)((uintptr_t)y + (uintptr_t)(as.ahead + line)));
+  V(store8)(to + 2, to + RMS_Q8_0_BYTES + 2, a, b, c, d, RMS_I8, EO, 1);
+}
+
 /* Blocks of ggml's format: the scales of all of them are rounded to f16 at once. */
-NOINLINE void K(put_q8_0)(char *to, const K(scales) * s, const char *y, int count, int64_t ahead) {
+INLINE void K(put_q8_0)(char *to, const K(scales) * s, const char *y, int count, K(quantising) as) {
+  const int64_t bytes = RMS_Q8_0_ELEMENTS * K(y_size)(as);
+  const int pairs = K(are_within)(s, RMS_Q8_0) ? count / 2 * 2 : 0;
   char half[LANES * 2];
   V(store)(half, V(load)(s->scale, RMS_F32, 0), RMS_F16, 0);
-  for (int b = 0; b < count; b++, to += RMS_Q8_0_BYTES, y += RMS_Q8_0_ELEMENTS * T_SIZE) {
-    memcpy(to, half + 2 * b, 2);
-    if (__builtin_expect(K(is_within)(s->scale[b], RMS_Q8_0), 1)) K(convert_as)
-    (to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], RMS_I8, (K(quantising)){.within = true, .ahead = ahead});
-    else K(convert_i8)(to + 2, y, RMS_Q8_0_ELEMENTS, s->factor[b], (K(quantising)){false});
+  for (int b = 0; b < count; b++)
+    memcpy(to + b * RMS_Q8_0_BYTES, half + 2 * b, 2);
+  for (int b = 0; b < pairs; b += 2)
+    K(convert_q8_0)(to + b * RMS_Q8_0_BYTES, y + b * bytes, s->factor + b, as);
+  for (int b = pairs; b < count; b++) {
+    const K(divisor) by = {s->factor[b], 0};
+    const K(quantising) one = {.within = K(is_within)(s->scale[b], RMS_Q8_0), .lanes = as.lanes};
+    K(convert)(to + b * RMS_Q8_0_BYTES + 2, y + b * bytes, RMS_Q8_0_ELEMENTS, by, RMS_I8, one);
   }
 }
 
-NOINLINE void K(put_blocks)(const rms_quantised *q, char *to, float *scale, const K(scales) * s, const char *y,
-                            int count, int64_t block) {
+/* Blocks of whole steps in lane order, all of which are within the range. */
+INLINE void K(convert_blocks)(char *q, const char *y, int64_t block, int count, const K(scales) * s, rms_dtype type) {
+  const K(quantising) as = {.divide = type != RMS_I8, .by_inverse = type != RMS_I8, .within = true, .lanes = true};
+  for (int b = 0; b < count; b++)
+    K(convert_as)(q + b * block, y + b * block * 4, block, K(divisor_of)(s, b), type, as);
+}
+
+NOINLINE void K(convert_blocks_i8)(char *q, const char *y, int64_t block, int count, const K(scales) * s) {
+  K(convert_blocks)(q, y, block, count, s, RMS_I8);
+}
+
+NOINLINE void K(convert_blocks_e4m3)(char *q, const char *y, int64_t block, int count, const K(scales) * s) {
+  K(convert_blocks)(q, y, block, count, s, RMS_F8E4M3);
+}
+
+/* Whether a product with the inverse of s, of which the last digits may be wrong, has the same code as the quotient for
+ * every y of T. They differ only beside the middle of two numbers of q: those are odd numbers of up to five digits
+ * times powers of two. So none of those times s may be next to a number of T. */
+static bool K(product_suffices)(REAL s) {
+  const uint32_t digits = T == RMS_BF16 ? 0xffff : 0x1fff; /* that f32 has more than T */
+  int near = T == RMS_F32;
+  for (int odd = 1; odd < 32; odd += 2)
+    near |= ((rms_bits_f32(s * (REAL)odd) + 8) & digits) <= 16;
+  return !near;
+}
+
+static void K(put_blocks)(const rms_quantised *q, char *to, float *scale, const K(scales) * s, const char *y, int count,
+                          int64_t block, K(quantising) as) {
   memcpy(scale, s->scale, (size_t)count * sizeof *scale);
+  if (as.lanes && block < K(WIDE_BLOCK) && block % K(STEP) == 0 && q->type != RMS_F8E5M2 && K(are_within)(s, q->type)) {
+    (q->type == RMS_I8 ? K(convert_blocks_i8) : K(convert_blocks_e4m3))(to, y, block, count, s);
+    return;
+  }
   for (int b = 0; b < count; b++) {
-    const K(quantising) as = {q->type != RMS_I8, K(is_within)(s->scale[b], q->type), q->ahead};
-    K(convert)(to + b * block, y + b * block * T_SIZE, block, s->factor[b], q->type, as);
+    K(divisor) by = K(divisor_of)(s, b);
+    as.divide = q->type != RMS_I8;
+    as.within = K(is_within)(s->scale[b], q->type);
+    if (as.lanes && as.within && as.divide && block >= K(WIDE_BLOCK) && K(product_suffices)(by.factor)) {
+      as.divide = false; /* as if the scale were given */
+      as.by_inverse = true;
+      by.factor = by.inverse;
+    }
+    K(convert)(to + b * block, y + b * block * K(y_size)(as), block, by, q->type, as);
   }
 }
 
 /* A scale that is given, and the forms of engines that have such: int8 divides, 8-bit floats are multiplied. */
-static void K(quantise_given)(const rms_quantised *q, char *to, const char *y, int64_t n) {
-  if (q->type == RMS_I8)
-    K(convert)(to, y, n, *q->scale, q->type, (K(quantising)){.divide = true});
-  else
-    K(convert)(to, y, n, 1 / *q->scale, q->type, (K(quantising)){false});
+static void K(quantise_given)(const rms_quantised *q, char *to, const char *y, int64_t n, K(quantising) as) {
+  const K(divisor) by = {q->type == RMS_I8 ? *q->scale : 1 / *q->scale, 1 / *q->scale};
+  as.divide = q->type == RMS_I8;
+  K(convert)(to, y, n, by, q->type, as);
 }
 
 KERNEL void K(rms_quantise)(const rms_quantised *q, char *to, float *scale, const char *y, int64_t n,
@@ -180,19 +294,24 @@ KERNEL void K(rms_quantise)(const rms_quantised *q, char *to, float *scale, cons
   const bool q8_0 = q->type == RMS_Q8_0;
   const int64_t block = q8_0 ? RMS_Q8_0_ELEMENTS : largest ? n : q->block;
   if (!q8_0 && q->block == 0) {
-    K(quantise_given)(q, to, y, n);
+    K(quantise_given)(q, to, y, n, (K(quantising)){false});
     return;
   }
   for (int64_t blocks = n / block, first = 0; first < blocks; first += LANES) {
     const int count = blocks - first < LANES ? (int)(blocks - first) : LANES;
     const char *from = y + first * block * T_SIZE;
-    K(scales) s = {.most = {0}};
-    for (int b = 0; b < count; b++)
-      s.most[b] = largest ? *largest : K(most_of)(from + b * block * T_SIZE, block);
+    K(scales) s;
+    for (int b = 0; b < LANES; b++) {
+      if (b < count)
+        s.most[b] = largest ? *largest : K(most_of)(from + b * block * T_SIZE, block);
+      else
+        s.most[b] = s.most[0];
+    }
     K(find_scales)(q, &s);
     if (q8_0)
-      K(put_q8_0)(to + first * RMS_Q8_0_BYTES, &s, from, count, q->ahead);
+      K(put_q8_0)(to + first * RMS_Q8_0_BYTES, &s, from, count, (K(quantising)){.ahead = q->ahead});
     else
-      K(put_blocks)(q, to + first * block, scale + first, &s, from, count, block);
+      K(put_blocks)
+    (q, to + first * block, scale + first, &s, from, count, block, (K(quantising)){.ahead = q->ahead});
   }
 }

@@ -20,8 +20,9 @@
 #include "backward_stepwise.h"
 #include "backward.h"
 #include "columns.h"
-#if !T_IS_F64
+#if !T_IS_F64 && !defined(QUANTISE_OUTSIDE)
 #include "quantise.h"
+#include "quantise_rows.h"
 #endif
 #undef T
 #undef T_NAME

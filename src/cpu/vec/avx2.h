@@ -350,6 +350,10 @@ static inline vf vf_max_bits(vf a, vf b) {
   return r;
 }
 
+static inline vf vf_max_magnitude(vf a, vf b) {
+  return vf_max_abs(a, b);
+}
+
 static inline float vf_most(vf a) {
   return vec_most8(_mm256_max_epu32(_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)));
 }
@@ -366,43 +370,88 @@ static inline VEC_INLINE __m256i vf_join16(__m256i lo, __m256i hi, int eo) {
   return eo ? _mm256_blend_epi16(lo, _mm256_slli_epi32(hi, 16), 0xaa) : _mm256_packs_epi32(lo, hi);
 }
 
-/* The exponents of magnitudes, at least that of the smallest normal number. */
-static inline VEC_INLINE __m256i vf_f8_exponent(__m256 w, const rms_f8_format *to) {
-  __m256i at_least = _mm256_max_epu32(_mm256_castps_si256(w), _mm256_set1_epi32((int)to->normal));
-  return _mm256_and_si256(at_least, _mm256_set1_epi32(0x7f800000));
+/* The same of the upper halves, for their signs. */
+static inline VEC_INLINE __m256i vf_join16_signs(vf a, int eo) {
+  __m256i lo = _mm256_castps_si256(a.lo), hi = _mm256_castps_si256(a.hi);
+  return eo ? _mm256_blend_epi16(_mm256_srli_epi32(lo, 16), hi, 0xaa) : _mm256_packs_epi32(lo, hi);
 }
 
-/* What rms_f8_from_f32 makes of each lane, but for the sign, if it is a number. */
-static inline VEC_INLINE __m256i vf_f8_magnitude(__m256 w, const rms_f8_format *to) {
-  __m256i exponent = vf_f8_exponent(w, to), up = _mm256_add_epi32(exponent, _mm256_set1_epi32(to->shift << 23));
-  __m256i sum = _mm256_castps_si256(_mm256_add_ps(w, _mm256_castsi256_ps(up)));
-  /* steps are the last digits of the sum: together with the exponent less `up` they are the code */
-  __m256i high = _mm256_srli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32((int)to->normal)), to->shift);
-  return _mm256_add_epi32(_mm256_sub_epi32(sum, up), high);
-}
-
-static inline VEC_INLINE __m256i vf_f8_code(__m256 a, const rms_f8_format *to, int within) {
-  const __m256 sign = _mm256_set1_ps(-0.0f);
-  __m256 w = _mm256_andnot_ps(sign, a);
+/* What rms_f8_from_f32 makes of each lane, but for the sign, in the last seven bits: those of the sum with `up`, and
+ * the exponent moved to its place. What the exponent counts too much is added to `up` beforehand, an even number of
+ * steps, so that no rounding changes. */
+static inline VEC_INLINE __m256i vf_f8_magnitude(__m256 a, const rms_f8_format *to, int within) {
+  const __m256i seven = _mm256_set1_epi32(0x7f);
+  const int bias = (int)(-(to->normal >> to->shift) & 0xff);
+  __m256 w = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
   if (!within) w = _mm256_min_ps(w, _mm256_set1_ps(to->largest)); /* of a NaN: the largest number */
-  __m256i signs = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 24), _mm256_set1_epi32(0x80));
-  __m256i code = _mm256_or_si256(vf_f8_magnitude(w, to), signs);
+  __m256i at_least = _mm256_max_epu32(_mm256_castps_si256(w), _mm256_set1_epi32((int)to->normal));
+  __m256i exponent = _mm256_and_si256(at_least, _mm256_set1_epi32(0x7f800000));
+  __m256i up = _mm256_add_epi32(exponent, _mm256_set1_epi32((to->shift << 23) + bias));
+  __m256i sum = _mm256_castps_si256(_mm256_add_ps(w, _mm256_castsi256_ps(up)));
+  __m256i code = _mm256_and_si256(_mm256_add_epi32(sum, _mm256_srli_epi32(exponent, to->shift)), seven);
   if (within) return code;
   __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
   return _mm256_blendv_epi8(code, _mm256_set1_epi32((int)to->nan), nan);
 }
 
-static inline VEC_INLINE __m256i vf_code8(__m256 a, rms_dtype type, int within) {
-  return type == RMS_I8 ? vf_i8_code(a, within) : vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, within);
+/* A NaN has no sign. */
+static inline VEC_INLINE vf vf_f8_signed(vf a, int within) {
+  if (within) return a;
+  vf r = {_mm256_and_ps(a.lo, _mm256_cmp_ps(a.lo, a.lo, _CMP_ORD_Q)),
+          _mm256_and_ps(a.hi, _mm256_cmp_ps(a.hi, a.hi, _CMP_ORD_Q))};
+  return r;
 }
 
-static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
-  __m256i first = vf_join16(vf_code8(a.lo, type, within), vf_code8(a.hi, type, within), eo);
-  __m256i last = vf_join16(vf_code8(b.lo, type, within), vf_code8(b.hi, type, within), eo);
-  __m256i all = type == RMS_I8 ? _mm256_packs_epi16(first, last) : _mm256_packus_epi16(first, last);
+/* Of 32 elements, before their quarters are put in order. */
+static inline VEC_INLINE __m256i vf_f8_codes(vf a, vf b, const rms_f8_format *to, int eo, int within) {
+  __m256i first = vf_join16(vf_f8_magnitude(a.lo, to, within), vf_f8_magnitude(a.hi, to, within), eo);
+  __m256i last = vf_join16(vf_f8_magnitude(b.lo, to, within), vf_f8_magnitude(b.hi, to, within), eo);
+  __m256i signs = _mm256_packs_epi16(vf_join16_signs(vf_f8_signed(a, within), eo),
+                                     vf_join16_signs(vf_f8_signed(b, within), eo)); /* saturating keeps them */
+  return _mm256_or_si256(_mm256_packus_epi16(first, last), _mm256_and_si256(signs, _mm256_set1_epi8(-128)));
+}
+
+static inline VEC_INLINE __m256i vf_i8_codes(vf a, vf b, int eo, int within) {
+  __m256i first = vf_join16(vf_i8_code(a.lo, within), vf_i8_code(a.hi, within), eo);
+  __m256i last = vf_join16(vf_i8_code(b.lo, within), vf_i8_code(b.hi, within), eo);
+  return _mm256_packs_epi16(first, last);
+}
+
+static inline VEC_INLINE void vf_store8_half(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+  __m256i all = type == RMS_I8 ? vf_i8_codes(a, b, eo, within)
+                               : vf_f8_codes(a, b, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, eo, within);
   __m256i in_order = eo ? _mm256_permute4x64_epi64(all, 0xd8)
                         : _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256((__m256i *)p, in_order);
+}
+
+static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo,
+                                        int within) {
+  vf_store8_half(p, a, b, type, eo, within);
+  vf_store8_half(more, c, d, type, eo, within);
+}
+
+/* The larger lanes of the halves of a vector, against the same of another, so that their lanes alternate. */
+static inline __m256i vf_most_of_pair(vf a, vf b) {
+  __m256i first = _mm256_max_epu32(_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi));
+  __m256i second = _mm256_max_epu32(_mm256_castps_si256(b.lo), _mm256_castps_si256(b.hi));
+  return _mm256_max_epu32(_mm256_unpacklo_epi32(first, second), _mm256_unpackhi_epi32(first, second));
+}
+
+static inline __m256i vf_most_of_four(const vf *v) {
+  __m256i a = vf_most_of_pair(v[0], v[1]), b = vf_most_of_pair(v[2], v[3]);
+  return _mm256_max_epu32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+static inline __m256 vf_most_of_eight(const vf *v) {
+  __m256i a = vf_most_of_four(v), b = vf_most_of_four(v + 4);
+  return _mm256_castsi256_ps(
+      _mm256_max_epu32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31)));
+}
+
+static inline vf vf_most16(const vf *v) {
+  vf r = {vf_most_of_eight(v), vf_most_of_eight(v + 8)};
+  return r;
 }
 
 static inline __m128 vf_half_sum(__m256 a) {

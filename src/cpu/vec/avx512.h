@@ -100,7 +100,11 @@ static inline vf vf_round(vf a, rms_dtype type) {
 }
 
 static inline vf vf_round_clean(vf a, rms_dtype type) {
-  return vf_round(a, type);
+  if (type != RMS_BF16) return vf_round(a, type);
+  __m512i u = _mm512_castps_si512(a), rounded = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+  rounded = _mm512_mask_add_epi32(rounded, _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000)), rounded,
+                                  _mm512_set1_epi32(1));
+  return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32((int)0xffff0000u)));
 }
 
 static inline vf vf_first(vf a, int n, int eo) {
@@ -157,6 +161,10 @@ static inline vf vf_max_bits(vf a, vf b) {
   return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), magnitude));
 }
 
+static inline vf vf_max_magnitude(vf a, vf b) {
+  return _mm512_range_ps(a, b, 0xb); /* the larger magnitude, as a positive number */
+}
+
 static inline float vf_most(vf a) {
   __m512i bits = _mm512_castps_si512(a);
   return vec_most8(_mm256_max_epu32(_mm512_castsi512_si256(bits), _mm512_extracti32x8_epi32(bits, 1)));
@@ -169,31 +177,61 @@ static inline VEC_INLINE __m512i vf_i8_code(vf a, int within) {
   return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), cut);
 }
 
-/* rms_f8_from_f32 for each lane. */
+/* rms_f8_from_f32 for each lane. The last seven bits of the sum with `up`, and the exponent moved to its place, are the
+ * code: what the exponent counts too much is added to `up` beforehand, an even number of steps, so that no rounding
+ * changes. Everything has the sign of the number, so that no magnitude need be formed. */
 static inline VEC_INLINE __m512i vf_f8_code(vf a, const rms_f8_format *to, int within) {
-  const __m512i normal = _mm512_set1_epi32((int)to->normal);
-  vf w = _mm512_abs_ps(a);
-  if (!within) w = _mm512_min_ps(w, _mm512_set1_ps(to->largest)); /* of a NaN: the largest number */
-  __m512i exponent = _mm512_and_si512(_mm512_max_epu32(_mm512_castps_si512(w), normal), _mm512_set1_epi32(0x7f800000));
-  __m512i up = _mm512_add_epi32(exponent, _mm512_set1_epi32(to->shift << 23));
+  enum { LARGER_MAGNITUDE = 3, SMALLER_MAGNITUDE = 2 }; /* with the sign of the first operand; not NaN if one is not */
+  const int bias = (int)(-(to->normal >> to->shift) & 0xff);
+  vf w = within ? a : _mm512_range_ps(a, _mm512_set1_ps(to->largest), SMALLER_MAGNITUDE);
+  __m512i at_least = _mm512_castps_si512(
+      _mm512_range_ps(w, _mm512_castsi512_ps(_mm512_set1_epi32((int)to->normal)), LARGER_MAGNITUDE));
+  __m512i exponent = _mm512_and_si512(at_least, _mm512_set1_epi32((int)0xff800000u));
+  __m512i up = _mm512_add_epi32(exponent, _mm512_set1_epi32((to->shift << 23) + bias));
   __m512i sum = _mm512_castps_si512(_mm512_add_ps(w, _mm512_castsi512_ps(up)));
-  __m512i high = _mm512_srli_epi32(_mm512_sub_epi32(exponent, normal), (unsigned)to->shift);
-  __m512i code = _mm512_add_epi32(_mm512_sub_epi32(sum, up), high);
-  __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(a), 24);
-  code = _mm512_ternarylogic_epi32(code, sign, _mm512_set1_epi32(0x80), 0xf8); /* code | (sign & 0x80) */
+  __m512i code = _mm512_add_epi32(sum, _mm512_srli_epi32(exponent, (unsigned)to->shift));
+  __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(w), 24);
+  code = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x7f), code, sign, 0xca); /* sign but for seven bits */
   if (within) return code;
   return _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), _mm512_set1_epi32((int)to->nan));
 }
 
-static inline VEC_INLINE __m128i vf_code8(vf a, rms_dtype type, int within) {
-  if (type == RMS_I8) return _mm512_cvtepi32_epi8(vf_i8_code(a, within));
-  return _mm512_cvtepi32_epi8(vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, within));
+static inline VEC_INLINE __m512i vf_code8(vf a, rms_dtype type, int within) {
+  if (type == RMS_I8) return vf_i8_code(a, within);
+  return vf_f8_code(a, type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2, within);
 }
 
-static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo,
+                                        int within) {
   (void)eo;
-  _mm_storeu_si128((__m128i *)p, vf_code8(a, type, within));
-  _mm_storeu_si128((__m128i *)p + 1, vf_code8(b, type, within));
+  __m512i low = _mm512_packs_epi32(vf_code8(a, type, within), vf_code8(b, type, within));
+  __m512i high = _mm512_packs_epi32(vf_code8(c, type, within), vf_code8(d, type, within));
+  __m512i all = type == RMS_I8 ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  all = _mm512_permutexvar_epi32(order, all);
+  _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(all));
+  _mm256_storeu_si256((__m256i *)more, _mm512_extracti64x4_epi64(all, 1));
+}
+
+/* Half of the numbers of two vectors against the other half, so that their lanes alternate. */
+static inline __m512i vf_most_of_pair(__m512i a, __m512i b) {
+  return _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+static inline __m512i vf_most_of_four(const vf *v) {
+  __m512i a = vf_most_of_pair(_mm512_castps_si512(v[0]), _mm512_castps_si512(v[1]));
+  __m512i b = vf_most_of_pair(_mm512_castps_si512(v[2]), _mm512_castps_si512(v[3]));
+  return _mm512_max_epu32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+static inline __m512i vf_most_of_quarters(__m512i a, __m512i b) {
+  return _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+static inline vf vf_most16(const vf *v) {
+  __m512i low = vf_most_of_quarters(vf_most_of_four(v), vf_most_of_four(v + 4));
+  __m512i high = vf_most_of_quarters(vf_most_of_four(v + 8), vf_most_of_four(v + 12));
+  return _mm512_castsi512_ps(vf_most_of_quarters(low, high));
 }
 
 static inline __m256 vf_half_sum(vf a) {

@@ -205,6 +205,10 @@ static inline vf vf_max_bits(vf a, vf b) {
   return r;
 }
 
+static inline vf vf_max_magnitude(vf a, vf b) {
+  return vf_max_abs(a, b);
+}
+
 static inline float vf_most(vf a) {
   uint32x4_t low = vmaxq_u32(vreinterpretq_u32_f32(a.q0), vreinterpretq_u32_f32(a.q1));
   uint32x4_t high = vmaxq_u32(vreinterpretq_u32_f32(a.q2), vreinterpretq_u32_f32(a.q3));
@@ -241,11 +245,21 @@ static inline VEC_INLINE uint8x16_t vf_code8(vf a, rms_dtype type) {
   return vcombine_u8(vmovn_u16(low), vmovn_u16(high));
 }
 
-static inline VEC_INLINE void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo,
+                                        int within) {
   (void)eo;
   (void)within;
   vst1q_u8((uint8_t *)p, vf_code8(a, type));
   vst1q_u8((uint8_t *)p + 16, vf_code8(b, type));
+  vst1q_u8((uint8_t *)more, vf_code8(c, type));
+  vst1q_u8((uint8_t *)more + 16, vf_code8(d, type));
+}
+
+static inline vf vf_most16(const vf *v) {
+  float most[16];
+  for (int i = 0; i < 16; i++)
+    most[i] = vf_most(v[i]);
+  return vf_load(most, RMS_F32, 0);
 }
 
 static inline float vf_sum(vf s) {

@@ -217,6 +217,10 @@ static VEC_CALL vf vf_max_bits(vf a, vf b) {
   return a;
 }
 
+static VEC_CALL vf vf_max_magnitude(vf a, vf b) {
+  return vf_max_abs(a, b);
+}
+
 static VEC_CALL float vf_most(vf a) {
   uint32_t most = 0;
   for (int i = 0; i < 16; i++)
@@ -224,15 +228,23 @@ static VEC_CALL float vf_most(vf a) {
   return rms_f32_from_bits(most);
 }
 
-static VEC_CALL void vf_store8(void *p, vf a, vf b, rms_dtype type, int eo, int within) {
+static VEC_CALL void vf_store8(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo, int within) {
   const rms_f8_format *format = type == RMS_F8E4M3 ? &rms_e4m3 : &rms_e5m2;
-  unsigned char *to = p;
+  const vf *from[4] = {&a, &b, &c, &d};
   (void)eo;
   (void)within;
-  for (int i = 0; i < 32; i++) {
-    float f = i < 16 ? a.v[i] : b.v[i - 16];
-    to[i] = type == RMS_I8 ? (unsigned char)rms_i8_from_f32(f) : rms_f8_from_f32(f, format);
+  for (int i = 0; i < 64; i++) {
+    unsigned char *to = (unsigned char *)(i < 32 ? p : more) + i % 32;
+    float f = from[i / 16]->v[i % 16];
+    *to = type == RMS_I8 ? (unsigned char)rms_i8_from_f32(f) : rms_f8_from_f32(f, format);
   }
+}
+
+static VEC_CALL vf vf_most16(const vf *v) {
+  vf most;
+  for (int i = 0; i < 16; i++)
+    most.v[i] = vf_most(v[i]);
+  return most;
 }
 
 static VEC_CALL float vf_sum(vf s) {
