@@ -196,7 +196,8 @@ typedef struct rms_spec {
   double scale_least;       /* computed scales are at least this; 0: no bound                                             */
   int32_t gain_rounding;    /* rms_gain_rounding                                                                          */
   int32_t steps;            /* rms_steps. RMS_STEPS_RSTD and RMS_STEPS_ALL round h to T (`rounding` is then that before
-                               the weight), and have neither partial nor a split form: RMS_E_UNSUPPORTED                  */
+                               the weight), and have neither partial nor a split form, nor on the CPU a q of rows whose y
+                               takes more than 32 KB: RMS_E_UNSUPPORTED                                                   */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.

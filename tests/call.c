@@ -189,6 +189,8 @@ void t_call_quantise(t_call *call, int64_t k) {
   else if (spec->q_dtype == RMS_Q8_0)
     spec->q_dtype = RMS_I8;
   spec->scale_block = block;
+  if (width * (int64_t)rms_dtype_size(verify_y_type(spec)) > 32 * 1024 && spec->steps >= RMS_STEPS_RSTD)
+    spec->steps = RMS_STEPS_WIDE; /* the CPU has them for narrower rows alone */
   if (k / 2 % 2) call->parts |= T_NO_Y;
 }
 

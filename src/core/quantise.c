@@ -7,7 +7,6 @@
 #include "check_types.h"
 
 enum {
-  ROOM_BYTES = 32 * 1024, /* for y: on the stack, which is small in threads of some systems             */
   STEP_BYTES = 16 * 1024, /* of y of several segments: stays in the first-level cache                   */
   PART = 4096,            /* elements of q that are put together before they are copied past the caches */
   SHORTEST = 512,         /* elements of a segment that goes straight from x to q: others gain by batches */
@@ -184,7 +183,7 @@ static float largest_of_columns(const wide_segment *w, int64_t from, int64_t n, 
 
 static void put_wide(const wide_segment *w, float *scale) {
   const quantise_run *r = w->run;
-  const int64_t width = r->job->lay.width, block = block_of(&r->q), room = ROOM_BYTES / r->size;
+  const int64_t width = r->job->lay.width, block = block_of(&r->q), room = RMS_QUANTISE_ROOM / r->size;
   if (block <= room) {
     const int64_t step = block ? room / block * block : room;
     for (int64_t j = 0; j < width; j += step) {
@@ -243,9 +242,9 @@ static void run_wide(const quantise_run *r, int64_t first, int64_t last) {
 /* ---- jobs ---- */
 
 static void run_ordinary(const rms_kernels *kernels, const rms_forward_job *job, int64_t first, int64_t last) {
-  _Alignas(64) char room[ROOM_BYTES];
+  _Alignas(64) char room[RMS_QUANTISE_ROOM];
   quantise_run r = {kernels, job, rms_size_of(job->y_type), room, job->q};
-  if (job->lay.width * r.size <= ROOM_BYTES)
+  if (job->lay.width * r.size <= RMS_QUANTISE_ROOM)
     run_segments(&r, first, last);
   else
     run_wide(&r, first, last);

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -213,6 +214,24 @@ static void split_and_shorter(void) {
 }
 
 /* What the header says of zeros, of NaN and of infinities. */
+/* Forms that round at every step have a quantised output of rows whose y fits a room of 32 KB. */
+static void wide_steps(void) {
+  enum { WIDEST = 16384 };
+  static uint16_t x[WIDEST + 1];
+  static unsigned char q[WIDEST + 1];
+  float scale;
+  for (int64_t cols = WIDEST; cols <= WIDEST + 1; cols++)
+    for (int32_t steps = RMS_STEPS_WIDE; steps <= RMS_STEPS_ALL; steps++) {
+      const rms_spec wide = {.cols = cols, .eps = 1e-6, .scale_block = cols, .steps = steps};
+      const rms_forward_args call = {
+          .outer = 1, .x = {x, RMS_BF16}, .q = {.data = q, .dtype = RMS_I8}, .scale = &scale};
+      const bool offered = steps < RMS_STEPS_RSTD || cols == WIDEST;
+      memset(q, 0x5a, sizeof q);
+      T_EQ_STATUS(offered ? RMS_OK : RMS_E_UNSUPPORTED, rms_forward(&wide, &call, NULL));
+      T_EQ_INT(offered ? 0 : 0x5a, q[cols - 1]);
+    }
+}
+
 static void special_rows(void) {
   static const rms_dtype types[] = {RMS_I8, RMS_F8E4M3, RMS_F8E5M2};
   static const unsigned char nan[] = {0, 0x7f, 0x7e}, largest[] = {127, 0x7e, 0x7b};
@@ -294,6 +313,7 @@ int main(int argc, char **argv) {
                                  {"aliases", aliases},
                                  {"without_rows_or_y", without_rows_or_y},
                                  {"split_and_shorter", split_and_shorter},
+                                 {"wide_steps", wide_steps},
                                  {"special_rows", special_rows},
                                  {"ends_of_the_range", ends_of_the_range}};
   return t_main(argc, argv, cases, T_COUNT(cases));
