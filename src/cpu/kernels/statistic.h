@@ -446,8 +446,8 @@ INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
   return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
 }
 
-/* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). clamped: the
- * root mean square is below an eps that bounds it, so that r does not depend on the segment. */
+/* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). clamped:
+ * the root mean square is below an eps that bounds it, so that r does not depend on the segment. */
 typedef struct {
   REAL r, mean, rms, k;
   int e;
