@@ -313,7 +313,7 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
 }
 
 static void K(write_scaled_row)(const rms_forward_job *job, const K(batch) * batch, int b) {
-  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->moment[b].e};
+  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->moment[b].e, false};
   const REAL *gain = batch->gain + b * batch->gain_step;
   K(source) s = K(x_source)(batch->x + b * batch->x_step);
   char *y = batch->y + b * batch->y_step;
