@@ -12,6 +12,7 @@
 
 typedef struct {
   rms_backward_job job;
+  const rms_kernels *kernels;
   rms_backward_fn *kernel;
   rms_backward_stats_fn *stats_kernel;
   rms_sums_plan plan;
@@ -24,7 +25,7 @@ typedef struct {
 } backward_run;
 
 /* As in the forward. */
-static bool has_two_ways_back(const rms_backward_job *job) {
+static bool has_several_ways_back(const rms_backward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
   return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->gate.data &&
          2 * job->lay.width * size > RMS_WIDE_BYTES;
@@ -42,19 +43,19 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
     r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
 }
 
-static void run_chunks_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+static void run_chunks_by(const void *arg, int64_t first, int64_t last, rms_way way) {
   const backward_run *r = arg;
   rms_backward_job job = r->job;
-  job.large_batches = large_batches;
+  job.way = way;
   for (int64_t chunk = first; chunk < last; chunk++)
     run_chunk(r, &job, chunk);
 }
 
 static void run_chunks(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
-  if (has_two_ways_back(&r->job))
-    rms_run_strategy(RMS_BACKWARD, r->plan.rows / r->plan.chunks * r->job.lay.groups * r->traffic, first, last,
-                     run_chunks_by, r);
+  if (has_several_ways_back(&r->job))
+    rms_run_strategy(rms_isa_number(r->kernels), RMS_BACKWARD,
+                     r->plan.rows / r->plan.chunks * r->job.lay.groups * r->traffic, first, last, run_chunks_by, r);
   else
     for (int64_t chunk = first; chunk < last; chunk++)
       run_chunk(r, &r->job, chunk);
@@ -70,11 +71,11 @@ static void run_rows_apart(const void *arg, int64_t first, int64_t last) {
     rms_backward_apart(&r->job, r->kernel, &none, first, last);
 }
 
-static void run_rows_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+static void run_rows_by(const void *arg, int64_t first, int64_t last, rms_way way) {
   const backward_run *r = arg;
   const rms_column_sums none = {NULL, NULL, NULL, NULL};
   rms_backward_job job = r->job;
-  job.large_batches = large_batches;
+  job.way = way;
   r->kernel(&job, &none, first, last);
 }
 
@@ -82,10 +83,10 @@ static void run_rows(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
   if (r->job.sums_out)
     r->stats_kernel(&r->job, first, last);
-  else if (has_two_ways_back(&r->job))
-    rms_run_strategy(RMS_BACKWARD, r->traffic, first, last, run_rows_by, r);
+  else if (has_several_ways_back(&r->job))
+    rms_run_strategy(rms_isa_number(r->kernels), RMS_BACKWARD, r->traffic, first, last, run_rows_by, r);
   else
-    run_rows_by(r, first, last, false);
+    run_rows_by(r, first, last, RMS_WAY_FETCH);
 }
 
 /* Strips first..last-1 of the only block of rows, piece by piece. */
@@ -332,6 +333,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
+  r.kernels = kernels;
   r.kernel = kernels->backward[r.job.lay.dtype];
   r.stats_kernel = kernels->backward_stats[r.job.lay.dtype];
   r.workspace = args->workspace;

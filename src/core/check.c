@@ -331,7 +331,8 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->mean = args->mean;
   job->stats_in = stats_in;
   job->stats_out = stats_out;
-  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->stream_y = job->stream_residual = false;
+  job->way = RMS_WAY_FETCH;
   job->lay.apart = rms_forward_apart_bytes(job);
   if (job->q.rows.data && (job->lay.apart || job->q.rows.col)) return RMS_E_UNSUPPORTED;
   if (job->q.rows.data && job->lay.steps >= RMS_STEPS_RSTD && !(flags & RMS_CHECK_DEVICE) &&
@@ -458,7 +459,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->row_step = 1;
   job->pitch = 0;
   job->go_on = false;
-  job->fetch_ahead = job->large_batches = job->stream_dx = job->stream_residual = job->stream_dgate = false;
+  job->fetch_ahead = job->stream_dx = job->stream_residual = job->stream_dgate = false;
+  job->way = RMS_WAY_FETCH;
   job->lay.apart = rms_backward_apart_bytes(job);
   return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }

@@ -61,7 +61,8 @@ void rms_fill_common_forward(const rms_spec *spec, const rms_forward_args *args,
   job->rstd = job->mean = NULL;
   job->stats_in = NULL;
   job->stats_out = NULL;
-  job->fetch_ahead = job->large_batches = job->stream_y = job->stream_residual = false;
+  job->fetch_ahead = job->stream_y = job->stream_residual = false;
+  job->way = RMS_WAY_FETCH;
   job->lay.inner = job->lay.groups = 1;
   job->lay.width = spec->cols;
   job->lay.k = spec->partial ? spec->partial : spec->cols;

@@ -19,23 +19,23 @@ typedef struct {
 
 /* Whether it makes a difference how the rows of a job that streams are batched: where little is computed, and a row
  * fills the first-level cache. */
-static bool has_two_ways(const rms_forward_job *job) {
+static bool has_several_ways(const rms_forward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
   return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data && !job->gate.data &&
          job->lay.width * size > RMS_WIDE_BYTES;
 }
 
-static void run_forward_by(const void *arg, int64_t first, int64_t last, bool large_batches) {
+static void run_forward_by(const void *arg, int64_t first, int64_t last, rms_way way) {
   const forward_run *r = arg;
   rms_forward_job job = r->job;
-  job.large_batches = large_batches;
+  job.way = way;
   r->kernel(&job, first, last);
 }
 
 static void run_forward(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  if (has_two_ways(&r->job))
-    rms_run_strategy(RMS_FORWARD, r->traffic, first, last, run_forward_by, r);
+  if (has_several_ways(&r->job))
+    rms_run_strategy(rms_isa_number(r->kernels), RMS_FORWARD, r->traffic, first, last, run_forward_by, r);
   else
     r->kernel(&r->job, first, last);
 }

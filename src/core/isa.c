@@ -27,6 +27,7 @@ static const struct {
 #endif
 };
 enum { TABLES = sizeof tables / sizeof tables[0] };
+_Static_assert((int)TABLES <= RMS_MOST_ISAS, "there is room for what is known of each instruction set");
 
 /* Stands for a name in the environment that cannot be used. */
 static const rms_kernels unusable;
@@ -57,6 +58,13 @@ const rms_kernels *rms_active_kernels(void) {
     if (atomic_compare_exchange_strong(&active, &now, first)) now = first;
   }
   return now == &unusable ? NULL : now;
+}
+
+int rms_isa_number(const rms_kernels *kernels) {
+  int i = TABLES - 1;
+  while (i > 0 && tables[i].kernels != kernels)
+    i--;
+  return i;
 }
 
 int rms_isa_count(void) {

@@ -60,6 +60,14 @@ typedef struct {
   int64_t ahead; /* bytes from y in the room to what should be fetched early; 0: none  */
 } rms_quantised;
 
+/* How wide rows are written past the caches. */
+typedef enum {
+  RMS_WAY_FETCH,   /* the next row is fetched while one is written                                             */
+  RMS_WAY_SPACED,  /* so it is, with plain stores between the non-temporal ones: kernels/batch.h; forward alone */
+  RMS_WAY_BATCHES, /* a large batch of rows is measured, then written                                          */
+  RMS_WAYS
+} rms_way;
+
 typedef struct {
   rms_layout lay;
   rms_rows x, residual, gate, y, residual_out;
@@ -69,8 +77,8 @@ typedef struct {
   void *rstd, *mean;
   const rms_stat *stats_in; /* forward: given statistics; NULL: they are computed */
   rms_stat *stats_out;      /* stats: where they go                               */
-  bool fetch_ahead;   /* prefetch the next row: the data is larger than the caches (backward: than the L2 cache) */
-  bool large_batches; /* or, where possible, read and write in long phases instead: kernels/batch.h */
+  bool fetch_ahead; /* prefetch the next row: the data is larger than the caches (backward: than the L2 cache) */
+  rms_way way;      /* in which of the ways, where there are several: core/strategy.h */
   bool stream_y, stream_residual; /* use non-temporal stores                      */
 } rms_forward_job;
 
@@ -83,13 +91,14 @@ typedef struct {
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;
-  const rms_stat *stats_in;        /* given statistics, else NULL                   */
-  const rms_grad_sum *sums_in;     /* backward: given sums; NULL: they are computed */
-  rms_grad_sum *sums_out;          /* backward_stats: where they go                 */
-  int64_t row_step;                /* statistics from one row of the job to the next, in rows */
-  int64_t pitch;                   /* of rms_column_sums                            */
-  bool go_on;                      /* the first block is added to the totals too, and the last is emptied */
-  bool fetch_ahead, large_batches; /* as in the forward                             */
+  const rms_stat *stats_in;    /* given statistics, else NULL                   */
+  const rms_grad_sum *sums_in; /* backward: given sums; NULL: they are computed */
+  rms_grad_sum *sums_out;      /* backward_stats: where they go                 */
+  int64_t row_step;            /* statistics from one row of the job to the next, in rows */
+  int64_t pitch;               /* of rms_column_sums                            */
+  bool go_on;                  /* the first block is added to the totals too, and the last is emptied */
+  bool fetch_ahead;            /* as in the forward                             */
+  rms_way way;
   bool stream_dx, stream_residual, stream_dgate;
 } rms_backward_job;
 

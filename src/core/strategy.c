@@ -2,6 +2,7 @@
 #include "strategy.h"
 #include <stdatomic.h>
 #include <time.h>
+#include "run.h"
 
 enum {
   SAMPLES = 9,           /* of each way: the middle one counts, so that a thread that was held up does not decide */
@@ -9,15 +10,16 @@ enum {
 };
 
 typedef struct {
-  _Atomic int started, finished;    /* samples                                   */
-  _Atomic int64_t time[2][SAMPLES]; /* nanoseconds for PIECE_BYTES, of both ways */
-  _Atomic bool known, large_batches;
+  _Atomic int started, finished;           /* samples                                    */
+  _Atomic int64_t time[RMS_WAYS][SAMPLES]; /* nanoseconds for PIECE_BYTES, of every way  */
+  _Atomic bool known;
+  _Atomic int quickest; /* rms_way */
 } trial;
 
-static trial trials[RMS_DIRECTIONS];
+static trial trials[RMS_MOST_ISAS][RMS_DIRECTIONS];
 
-bool rms_strategy_known(rms_direction direction) {
-  return atomic_load_explicit(&trials[direction].known, memory_order_acquire);
+bool rms_strategy_known(int isa, rms_direction direction) {
+  return atomic_load_explicit(&trials[isa][direction].known, memory_order_acquire);
 }
 
 static int64_t nanoseconds_now(void) {
@@ -40,30 +42,42 @@ static int64_t middle_sample(_Atomic int64_t *samples) {
 
 /* The next sample's number, or -1 if there are enough. */
 static int next_sample(trial *t) {
-  if (atomic_load_explicit(&t->started, memory_order_relaxed) >= 2 * SAMPLES) return -1;
+  if (atomic_load_explicit(&t->started, memory_order_relaxed) >= RMS_WAYS * SAMPLES) return -1;
   int number = atomic_fetch_add_explicit(&t->started, 1, memory_order_relaxed);
-  return number < 2 * SAMPLES ? number : -1;
+  return number < RMS_WAYS * SAMPLES ? number : -1;
+}
+
+/* In turn, and each way first in its turn: the first sample of a call finds the caches in another state. */
+static rms_way way_of(int number) {
+  return (rms_way)((number + number / RMS_WAYS) % RMS_WAYS);
 }
 
 static void end_sample(trial *t, int number, int64_t nanoseconds, int64_t bytes) {
-  atomic_store_explicit(&t->time[number % 2][number / 2], nanoseconds * PIECE_BYTES / bytes, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&t->finished, 1, memory_order_acq_rel) != 2 * SAMPLES - 1) return;
-  atomic_store_explicit(&t->large_batches, middle_sample(t->time[1]) < middle_sample(t->time[0]), memory_order_relaxed);
+  atomic_store_explicit(&t->time[way_of(number)][number / RMS_WAYS], nanoseconds * PIECE_BYTES / bytes,
+                        memory_order_relaxed);
+  if (atomic_fetch_add_explicit(&t->finished, 1, memory_order_acq_rel) != RMS_WAYS * SAMPLES - 1) return;
+  int quickest = 0;
+  for (int way = 1; way < RMS_WAYS; way++)
+    if (middle_sample(t->time[way]) < middle_sample(t->time[quickest])) quickest = way;
+  atomic_store_explicit(&t->quickest, quickest, memory_order_relaxed);
   atomic_store_explicit(&t->known, true, memory_order_release);
 }
 
-void rms_run_strategy(rms_direction direction, int64_t bytes_each, int64_t first, int64_t last,
-                      void (*run)(const void *arg, int64_t from, int64_t to, bool large_batches), const void *arg) {
-  trial *t = &trials[direction];
+void rms_run_strategy(int isa, rms_direction direction, int64_t bytes_each, int64_t first, int64_t last,
+                      void (*run)(const void *arg, int64_t from, int64_t to, rms_way way), const void *arg) {
+  trial *t = &trials[isa][direction];
+  const bool known = rms_strategy_known(isa, direction);
   const int64_t piece = bytes_each < PIECE_BYTES ? PIECE_BYTES / bytes_each : 1;
-  while (!rms_strategy_known(direction) && (last - first) * bytes_each >= PIECE_BYTES / 4) {
-    const int64_t end = last - first > piece ? first + piece : last;
-    const int number = next_sample(t);
-    if (number < 0) break;
+  /* The last pieces of a call's first task are samples, one of each way: the caches are in use by then as they are in
+   * most of the call, and no single call decides. */
+  int64_t end = last;
+  if (!known && first == 0) end = last - first > RMS_WAYS * piece ? last - RMS_WAYS * piece : first;
+  if (first < end) run(arg, first, end, (rms_way)atomic_load_explicit(&t->quickest, memory_order_relaxed));
+  for (; end < last; end += piece) {
+    const int64_t next = last - end > piece ? end + piece : last;
+    const int number = (next - end) * bytes_each >= PIECE_BYTES / 4 ? next_sample(t) : -1;
     const int64_t start = nanoseconds_now();
-    run(arg, first, end, number % 2 == 1);
-    end_sample(t, number, nanoseconds_now() - start, (end - first) * bytes_each);
-    first = end;
+    run(arg, end, next, number < 0 ? RMS_WAY_FETCH : way_of(number));
+    if (number >= 0) end_sample(t, number, nanoseconds_now() - start, (next - end) * bytes_each);
   }
-  if (first < last) run(arg, first, last, atomic_load_explicit(&t->large_batches, memory_order_relaxed));
 }

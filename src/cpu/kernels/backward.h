@@ -115,7 +115,7 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
  * asks for batches. */
 static int64_t K(gradients_together)(const rms_backward_job *job) {
   const int64_t bytes = job->lay.width * (T_SIZE + K(size_of)(job->dy_type)), is_short = 2048;
-  bool alone = T == REAL_TYPE && job->stream_dx && !job->large_batches && bytes > is_short;
+  bool alone = T == REAL_TYPE && job->stream_dx && job->way != RMS_WAY_BATCHES && bytes > is_short;
   if (job->lay.groups > 1 || job->lay.per_inner || alone) return 1;
   return K(fit)(K(LARGE_BATCH_BYTES), bytes);
 }

@@ -8,6 +8,16 @@ enum {
   K(LARGE_BATCH_BYTES) = 128 * 1024 /* stays in the second                                                 */
 };
 
+/* Beside the non-temporal stores of a quad: eight plain stores, to a line that stays in the first-level cache.
+ * Processors that forget prefetches while their store queue is full of non-temporal stores forget fewer
+ * (docs/log/cpu.md). */
+INLINE void K(space_stores)(void) {
+  volatile int64_t line[8];
+  for (int i = 0; i < 8; i++)
+    line[i] = i;
+  (void)line;
+}
+
 /* As many segments as fit in the room, at least one, at most a batch. */
 static int64_t K(fit)(int64_t room, int64_t bytes) {
   return bytes * K(BATCH) <= room ? K(BATCH) : bytes <= room ? room / bytes : 1;

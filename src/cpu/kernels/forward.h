@@ -12,12 +12,12 @@
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
 /* How many segments are measured before they are written. Usually as many as fit in the L1 cache together, so that the
- * sums of one hide the latencies of the other. If the job asks for it (large_batches), as many as fit in the L2 cache,
- * so that phases of reading and of writing are long: core/strategy.h. */
+ * sums of one hide the latencies of the other. If the job asks for it (RMS_WAY_BATCHES), as many as fit in the L2
+ * cache, so that phases of reading and of writing are long: core/strategy.h. */
 static int64_t K(batch_of)(const rms_forward_job *job) {
   int64_t bytes = job->lay.width * T_SIZE * (job->residual.data ? 2 : 1);
   if (!job->stream_y) return K(fit)(K(BATCH_BYTES), bytes);
-  return K(fit)(job->large_batches ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2, bytes);
+  return K(fit)(job->way == RMS_WAY_BATCHES ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2, bytes);
 }
 
 static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,
@@ -45,6 +45,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
       }
       K(common_segment) s = K(open_common)(job, &write, gains);
       if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
+      s.spaced = job->way == RMS_WAY_SPACED;
       if (saves) K(save_statistic)(job, i + b, st[b]);
       K(write_common)(&s, st[b], layer);
     }

@@ -15,7 +15,7 @@ typedef struct {
   rms_dtype y_type;
   bool raw, weighted, biased, mixed;
   bool before, product; /* rounding before the weight, and of the product with it */
-  bool stream_y, stream_residual;
+  bool stream_y, stream_residual, spaced;
 } K(common_segment);
 
 /* What is known at the call. Which of gain and bias there are may be looked at for each vector. */
@@ -114,6 +114,7 @@ INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_,
     if (s.ahead)
       for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64)
         vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
+    if (form.stream && s.spaced) K(space_stores)();
     first = K(common_quad)(&s, first, r, mean, j, j + 2 * K(QUAD) <= width, form);
   }
   for (; j + LANES <= width; j += LANES)

@@ -2,9 +2,13 @@
  *
  * Short rows (QK norm) of RMSNorm with a weight and nothing else, in batches: eight trees of
  * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
- * is written. The same arithmetic as forward_segment.h in another order of work. */
+ * is written. Past the caches a batch is written at once: its second reading is what makes the processor fetch the next
+ * one early. The same arithmetic as forward_segment.h in another order of work. */
 
-enum { K(SHORT_BYTES) = 2048, K(SHORT_STREAM_BYTES) = 256 };
+enum {
+  K(SHORT_BYTES) = 2048,       /* a row at most                                        */
+  K(SHORT_STREAM_BYTES) = 4096 /* past the caches: a row at most, and a batch of them  */
+};
 
 /* Rows at a constant distance: `count` of those from segment `first` on. */
 typedef struct {
@@ -372,15 +376,16 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
                              int64_t last) {
   const rms_layout *lay = &job->lay;
   const rms_rows *x = &job->x, *y = &job->y;
-  int64_t inner = lay->inner, most = 4 * K(SHORT_BYTES) / (lay->width * T_SIZE);
+  const int64_t inner = lay->inner, room = job->stream_y ? K(SHORT_STREAM_BYTES) : 4 * K(SHORT_BYTES);
   bool dense = !gain_inner && (uint64_t)x->outer == (uint64_t)inner * (uint64_t)x->inner &&
                (uint64_t)y->outer == (uint64_t)inner * (uint64_t)y->inner;
   bool even = inner == 1 || dense; /* one distance from row to row throughout */
   int64_t x_step = inner == 1 ? x->outer : x->inner, y_step = inner == 1 ? y->outer : y->inner;
   int64_t gain_step = inner == 1 ? 0 : gain_inner;
-  if (most > K(BATCH)) most = K(BATCH);
+  const int64_t most = K(fit)(room, lay->width * T_SIZE);
   REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
-  bool stretch = K(is_stretch)(lay, x_step, y_step) && gain_step == 0 && even && last - first >= K(BATCH);
+  bool stretch =
+      K(is_stretch)(lay, x_step, y_step) && !job->stream_y && gain_step == 0 && even && last - first >= K(BATCH);
   if (stretch) gain = K(repeat_gain)(repeated, gain, lay->width);
   const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r; /* of a row of zeros */
@@ -406,9 +411,12 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->scaled = 0;
       bool in_range = K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
       if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch, zero_r);
-      if (before) K(end_batch)(job, before);
+      if (job->stream_y)
+        K(end_batch)(job, batch);
+      else if (before)
+        K(end_batch)(job, before);
       before = batch;
     }
   }
-  if (before) K(end_batch)(job, before);
+  if (before && !job->stream_y) K(end_batch)(job, before);
 }
