@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout.h"
 #include "npy.h"
 #include "problem.h"
 #include "words.h"
@@ -21,7 +22,7 @@ typedef struct apply_options {
   const char *gate, *gate_place, *activation, *dgate;
   const char *quantised, *quantised_type, *scale, *scale_block;
   double eps, p, weight_offset, scale_least;
-  int64_t k, groups, threads;
+  int64_t k, groups, threads, axis;
   int eps_outside, eps_clamp, round_gain;
   const char *steps;
 } apply_options;
@@ -35,7 +36,9 @@ typedef struct apply_job {
   rms_dtype q_dtype;
   rms_dtype dtype, weight_dtype, residual_dtype; /* of the data, of weight and bias, of the residual stream */
   rms_dtype y_dtype;                             /* of y, as --y-type names it; RMS_AS_X: not named         */
-  int64_t outer, inner;
+  int axis;                                      /* of x, that is normalised              */
+  const npy_array *params;                       /* the weight, or the bias alone; or NULL */
+  layout rows;                                   /* of all tensors of x's shape           */
   void *workspace;
   size_t workspace_bytes;
 } apply_job;
@@ -51,22 +54,22 @@ static const char EXAMPLES[] =
     "  rmsnorm apply x.npy -o y.npy --residual r.npy --residual-out s.npy\n"
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --rounding before --y-type f32         Llama with f32 weights\n"
     "  rmsnorm apply x.npy -o y.npy --kind layer --weight scale.npy --weight-offset 1 --bias shift.npy   adaLN\n"
+    "  rmsnorm apply images.npy -o y.npy --kind layer --axis 1 --weight w.npy --bias b.npy   ConvNeXt: channels first\n"
     "  rmsnorm apply x.npy --rstd r.npy                                                   r alone\n"
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --gate z.npy --gate-place before       Mamba2\n"
     "  rmsnorm apply x.npy --quantised q.npy --quantised-type e4m3 --scale s.npy --weight w.npy\n"
     "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
 
 static const char NOTES[] =
-    "The last axis is normalised; any axes may stand before it. Types: float32, float64, float16 and bfloat16 as "
-    "ml_dtypes\n"
-    "stores it (read it back with numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy; rstd and "
-    "mean\n"
-    "are float32, for float64 data float64; dweight and dbias have the type of the weight. With --backward dx has the "
-    "type\n"
-    "of DY.npy where IN.npy is a residual sum in float32, which --y-type rules out.\n"
-    "The weight has the shape of the last axis, or of the last two: one weight per head, or per row of a matrix. It "
-    "may be\n"
-    "float32 for any data.\n"
+    "The last axis is normalised; any axes may stand before it. --axis names another, as 1 of images (N, C, H, W):\n"
+    "not with --quantised, and for rows of at most 50 KB in all tensors together.\n"
+    "Types: float32, float64, float16 and bfloat16 as ml_dtypes stores it (read it back with\n"
+    "numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy; rstd and mean are float32, for\n"
+    "float64 data float64; dweight and dbias have the type of the weight. With --backward dx has the type of DY.npy\n"
+    "where IN.npy is a residual sum in float32, which --y-type rules out.\n"
+    "The weight has the shape of the axis, and may be float32 for any data. There may also be many: with IN (B, T, n)\n"
+    "those of the heads are (T, n), those of the samples (B, n) or (B, 1, n), as scale and shift of adaLN, and those\n"
+    "of the rows (B, T, n). Where B is T, (B, n) means heads.\n"
     "With --backward, IN.npy is what was normalised: the forward's input or its residual sum.\n"
     "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
     "--quantised writes int8, 8-bit floats as uint8, and q8_0 as uint8 blocks of 34; scales are float32.\n"
@@ -252,22 +255,25 @@ static int check_tensor(const apply_job *job, const char *path, const npy_array 
                    own == other ? "" : " or ", own == other ? "" : verify_dtype_name(other));
 }
 
-/* The weight or bias: the last axis, or the last two (one weight per head). */
+/* The weight or bias, and the rows by it. */
 static int check_params(apply_job *job, const char *path, const npy_array *array) {
   const npy_array *x = &job->x;
   char shape[512], wanted[512];
   if (!path) return CLI_OK;
-  int per_head = array->dims == 2 && x->dims >= 2 && array->shape[0] == x->shape[x->dims - 2];
-  if (!(array->dims == 1 || per_head) || array->shape[array->dims - 1] != job->spec.cols) {
+  if (layout_make(x, job->axis, array, &job->rows)) {
     npy_shape_text(array, shape, sizeof shape);
     npy_shape_text(x, wanted, sizeof wanted);
-    return cli_error(path, "its shape is %s: not the last axis, nor the last two, of %s %s", shape, job->options->input,
-                     wanted);
+    if (job->axis < x->dims - 1)
+      return cli_error(path, "its shape is %s, not (%lld,) as axis %d of %s %s", shape, (long long)job->spec.cols,
+                       job->axis, job->options->input, wanted);
+    return cli_error(path, "its shape is %s: neither the last axes of %s %s, nor the first ones and the last", shape,
+                     job->options->input, wanted);
   }
   if (array->dtype != job->dtype && array->dtype != RMS_F32)
     return cli_error(path, "its type is %s, it must be %s%s", verify_dtype_name(array->dtype),
                      verify_dtype_name(job->dtype), job->dtype == RMS_F32 ? "" : " or f32");
-  job->spec.weight_per_inner = per_head;
+  job->params = array;
+  job->spec.weight_per_inner = job->rows.weight_per_inner;
   job->weight_dtype = array->dtype;
   return CLI_OK;
 }
@@ -277,8 +283,13 @@ static int check_width(apply_job *job) {
   const npy_array *x = &job->x;
   rms_spec *spec = &job->spec;
   if (x->dims == 0) return cli_error(o->input, "a single number has no axis to normalise");
-  spec->cols = x->shape[x->dims - 1];
-  if (spec->cols == 0) return cli_error(o->input, "the last axis has width 0");
+  if (o->axis < -x->dims || o->axis >= x->dims)
+    return cli_error("--axis", "%lld is no axis of %s, which has %d", (long long)o->axis, o->input, x->dims);
+  job->axis = (int)(o->axis < 0 ? o->axis + x->dims : o->axis);
+  spec->cols = x->shape[job->axis];
+  if (spec->cols == 0)
+    return job->axis == x->dims - 1 ? cli_error(o->input, "the last axis has width 0")
+                                    : cli_error(o->input, "axis %d has width 0", job->axis);
   if (spec->cols % spec->groups)
     return cli_error(o->input, "its width of %lld does not divide into %lld groups", (long long)spec->cols,
                      (long long)spec->groups);
@@ -297,6 +308,7 @@ static int check_quantised(apply_job *job) {
   const int64_t width = spec->cols / spec->groups;
   if (!o->quantised) return CLI_OK;
   if (job->x.dtype == RMS_F64) return cli_error("--quantised", "is not offered for float64");
+  if (job->axis < job->x.dims - 1) return cli_error("--quantised", "is offered for the last axis alone");
   if (job->q_dtype == RMS_Q8_0)
     return width % 32 == 0 ? CLI_OK : cli_error(o->input, "q8_0 needs a width of whole blocks of 32");
   if (scale_is_given(o)) {
@@ -356,34 +368,40 @@ static int check_inputs(apply_job *job) {
   if (check_tensor(job, o->dresidual, &job->dresidual, sum_type, job->x.dtype == type ? wide : sum_type) != CLI_OK)
     return CLI_BAD;
   if (o->dresidual) job->residual_dtype = job->dresidual.dtype;
+  (void)layout_make(&job->x, job->axis, NULL, &job->rows);
   if (check_params(job, o->weight, &job->weight) != CLI_OK) return CLI_BAD;
   if (check_params(job, o->bias, &job->bias) != CLI_OK) return CLI_BAD;
   if (o->weight && o->bias && (job->weight.dtype != job->bias.dtype || !same_shape(&job->weight, &job->bias)))
     return cli_error(o->bias, "its type or shape is not that of %s", o->weight);
-  job->inner = spec->weight_per_inner ? job->x.shape[job->x.dims - 2] : 1;
-  job->outer = job->inner > 0 ? job->x.count / spec->cols / job->inner : 0;
-  if (job->inner == 0) job->inner = 1;
   return CLI_OK;
 }
 
 /* ---- Arguments of the library ---- */
 
-static rms_const_view input(const npy_array *array) {
-  return (rms_const_view){.data = array->data, .dtype = (int32_t)array->dtype};
+static rms_const_view input(const apply_job *job, const npy_array *array) {
+  return (rms_const_view){.data = array->data,
+                          .dtype = (int32_t)array->dtype,
+                          .outer_stride = job->rows.outer_stride,
+                          .inner_stride = job->rows.inner_stride,
+                          .col_stride = job->rows.col_stride};
 }
 
-static rms_view output(const npy_array *array) {
-  return (rms_view){.data = array->data, .dtype = (int32_t)array->dtype};
+static rms_view output(const apply_job *job, const npy_array *array) {
+  return (rms_view){.data = array->data,
+                    .dtype = (int32_t)array->dtype,
+                    .outer_stride = job->rows.outer_stride,
+                    .inner_stride = job->rows.inner_stride,
+                    .col_stride = job->rows.col_stride};
 }
 
 static rms_backward_args backward_args(const apply_job *job) {
-  return (rms_backward_args){.outer = job->outer,
-                             .inner = job->inner,
-                             .dy = input(&job->dy),
-                             .x = input(&job->x),
-                             .dresidual = input(&job->dresidual),
+  return (rms_backward_args){.outer = job->rows.outer,
+                             .inner = job->rows.inner,
+                             .dy = input(job, &job->dy),
+                             .x = input(job, &job->x),
+                             .dresidual = input(job, &job->dresidual),
                              .weight = job->weight.data,
-                             .dx = output(&job->dx),
+                             .dx = output(job, &job->dx),
                              .dweight = job->dweight.data,
                              .dbias = job->dbias.data,
                              .workspace = job->workspace,
@@ -391,8 +409,8 @@ static rms_backward_args backward_args(const apply_job *job) {
                              .weight_dtype = (int32_t)job->weight_dtype,
                              .dweight_dtype = (int32_t)job->weight_dtype,
                              .dbias_dtype = (int32_t)job->weight_dtype,
-                             .gate = input(&job->gate),
-                             .dgate = output(&job->dgate),
+                             .gate = input(job, &job->gate),
+                             .dgate = output(job, &job->dgate),
                              .bias = job->bias.data,
                              .bias_dtype = (int32_t)job->weight_dtype};
 }
@@ -420,9 +438,10 @@ static int create_outputs(apply_job *job) {
   const npy_array *x = &job->x;
   rms_dtype type = job->dtype, stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
   int64_t stat_shape[NPY_DIMS_MAX];
-  int stat_dims = x->dims - 1, param_dims = job->spec.weight_per_inner ? 2 : 1;
-  const int64_t *param_shape = x->shape + x->dims - param_dims;
+  int stat_dims = x->dims - 1, param_dims = job->params ? job->params->dims : 1;
+  const int64_t *param_shape = job->params ? job->params->shape : &job->spec.cols;
   memcpy(stat_shape, x->shape, sizeof stat_shape);
+  memcpy(stat_shape + job->axis, x->shape + job->axis + 1, (size_t)(stat_dims - job->axis) * sizeof *stat_shape);
   if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
   if (o->output && o->dy) failed |= npy_create(&job->dx, type, x->dims, x->shape);
@@ -441,6 +460,12 @@ static int create_outputs(apply_job *job) {
     failed |= !job->workspace;
   }
   return failed ? cli_error(o->input, "not enough memory") : CLI_OK;
+}
+
+static int order_outputs(apply_job *job) {
+  int failed = layout_order(&job->rows, &job->rstd) | layout_order(&job->rows, &job->mean);
+  if (!scale_is_given(job->options)) failed |= layout_order(&job->rows, &job->scale);
+  return failed ? cli_error(job->options->input, "not enough memory") : CLI_OK;
 }
 
 static int write_outputs(const apply_job *job) {
@@ -465,21 +490,22 @@ static int write_outputs(const apply_job *job) {
 }
 
 static rms_status run_forward(const apply_job *job, const rms_executor *executor) {
-  const rms_forward_args args = {.outer = job->outer,
-                                 .inner = job->inner,
-                                 .x = input(&job->x),
-                                 .residual = input(&job->residual),
-                                 .weight = job->weight.data,
-                                 .bias = job->bias.data,
-                                 .y = output(&job->y),
-                                 .residual_out = output(&job->residual_out),
-                                 .rstd = job->rstd.data,
-                                 .mean = job->mean.data,
-                                 .weight_dtype = (int32_t)job->weight_dtype,
-                                 .bias_dtype = (int32_t)job->weight_dtype,
-                                 .gate = input(&job->gate),
-                                 .q = {.data = job->q.data, .dtype = (int32_t)job->q_dtype},
-                                 .scale = job->scale.data};
+  rms_forward_args args = {.outer = job->rows.outer,
+                           .inner = job->rows.inner,
+                           .x = input(job, &job->x),
+                           .residual = input(job, &job->residual),
+                           .weight = job->weight.data,
+                           .bias = job->bias.data,
+                           .y = output(job, &job->y),
+                           .residual_out = output(job, &job->residual_out),
+                           .rstd = job->rstd.data,
+                           .mean = job->mean.data,
+                           .weight_dtype = (int32_t)job->weight_dtype,
+                           .bias_dtype = (int32_t)job->weight_dtype,
+                           .gate = input(job, &job->gate),
+                           .q = output(job, &job->q),
+                           .scale = job->scale.data};
+  args.q.dtype = (int32_t)job->q_dtype;
   return rms_forward(&job->spec, &args, executor);
 }
 
@@ -501,6 +527,8 @@ static int run_operation(const apply_job *job) {
   }
   rms_status status = o->dy ? run_backward(job, pool ? &executor : NULL) : run_forward(job, pool ? &executor : NULL);
   rms_pool_destroy(pool);
+  if (status == RMS_E_UNSUPPORTED && job->rows.col_stride > 1)
+    return cli_error("--axis", "a row of %s takes more than 50 KB in all tensors together", o->input);
   return status == RMS_OK ? CLI_OK : cli_error(o->input, "%s", rms_status_string(status));
 }
 
@@ -511,6 +539,7 @@ static int run_job(apply_job *job) {
   if (code == CLI_OK) code = check_inputs(job);
   if (code == CLI_OK) code = create_outputs(job);
   if (code == CLI_OK) code = run_operation(job);
+  if (code == CLI_OK) code = order_outputs(job);
   if (code == CLI_OK) code = write_outputs(job);
   return code;
 }
@@ -526,11 +555,18 @@ static void free_job(apply_job *job) {
 }
 
 int cmd_apply(int argc, char **argv) {
-  apply_options o = {
-      .kind = "rms", .rounding = "after", .eps = UNSET, .p = UNSET, .k = INT64_MIN, .groups = 1, .threads = 1};
+  apply_options o = {.kind = "rms",
+                     .rounding = "after",
+                     .eps = UNSET,
+                     .p = UNSET,
+                     .k = INT64_MIN,
+                     .groups = 1,
+                     .threads = 1,
+                     .axis = -1};
   const cli_option table[] = {
       {"output", 'o', CLI_STRING, &o.output, "OUT.npy", "y; with --backward dx"},
       {"kind", 0, CLI_STRING, &o.kind, "rms|layer", "RMSNorm (default) or LayerNorm"},
+      {"axis", 0, CLI_INT, &o.axis, "A", "the axis that is normalised; default -1, the last"},
       {"weight", 0, CLI_STRING, &o.weight, "W.npy", "multiply by this weight"},
       {"bias", 0, CLI_STRING, &o.bias, "B.npy", "add this bias"},
       {"eps", 0, CLI_REAL, &o.eps, "E", "default 1e-6 for rms, 1e-5 for layer"},

@@ -27,6 +27,7 @@ typedef struct check {
   const char *isas[MOST_ISAS]; /* "" alone: a device without a choice */
   int isa_count;
   int64_t problems, elements, failure_count;
+  int64_t left_out;                /* of the suite: what the device does not offer */
   double ulp;                      /* largest error of all */
   failure failures[MOST_FAILURES]; /* the first ones */
   int is_short, as_json, quiet, verbose;
@@ -109,7 +110,9 @@ static void run_template(check *c, const verify_template *t, int full, cell *row
         verify_problem problem;
         if (!verify_suite_problem(t, (rms_dtype)(RMS_F32 + dtype), sizes[s], &problem)) continue;
         strcpy(problem.isa, c->isas[isa]);
-        run_one(c, &problem, &row[dtype]);
+        const int64_t before = c->problems;
+        (void)run_one(c, &problem, &row[dtype]);
+        c->left_out += c->problems == before;
       }
 }
 
@@ -172,6 +175,7 @@ static void print_json_end(check *c) {
   cli_json_close(j);
   cli_json_int(j, "problems", c->problems);
   cli_json_int(j, "elements", c->elements);
+  cli_json_int(j, "left_out", c->left_out);
   cli_json_open(j, "failures", '[');
   for (int64_t i = 0; i < c->failure_count && i < MOST_FAILURES; i++) {
     cli_json_open(j, NULL, '{');
@@ -199,6 +203,7 @@ static void print_verdict(const check *c) {
     printf("%" PRId64 " problem%s outside the bounds\n", c->failure_count, c->failure_count == 1 ? "" : "s");
   else
     printf("all within their bounds\n");
+  if (c->left_out) printf("%" PRId64 " problems left out: this device does not offer them\n", c->left_out);
 }
 
 /* ---- The two ways to be called ---- */

@@ -149,8 +149,8 @@ typedef enum rms_gain_rounding {
 } rms_gain_rounding;
 
 /* Models that round between x and y, or in the gradient, where others do not. They matter for bf16 and f16 data: T(v) is v
- * rounded to T, and every sum is formed in f32 and rounded once. With f32 and f64 data each is RMS_STEPS_WIDE. A call with
- * such steps has no gate. dx is rounded to T before dresidual or an old dx is added to it. */
+ * rounded to T, and every sum is formed in f32 and rounded once. With f32 and f64 data each is RMS_STEPS_WIDE. dx is rounded
+ * to T before dresidual or an old dx is added to it. Section 4 says what each is offered with. */
 typedef enum rms_steps {
   RMS_STEPS_WIDE = 0,  /* f32 throughout; what is rounded is said by rms_rounding                                         */
   RMS_STEPS_TERMS = 1, /* RMS; backward alone: dx = T(T(u*r) + T(-x*c)). T5, Idefics, CpmAnt                              */
@@ -195,9 +195,8 @@ typedef struct rms_spec {
   int64_t scale_block;      /* of a quantised output q: see rms_forward_args                                              */
   double scale_least;       /* computed scales are at least this; 0: no bound                                             */
   int32_t gain_rounding;    /* rms_gain_rounding                                                                          */
-  int32_t steps;            /* rms_steps. RMS_STEPS_RSTD and RMS_STEPS_ALL round h to T (`rounding` is then that before
-                               the weight), and have neither partial nor a split form, nor on the CPU a q of rows whose y
-                               takes more than 32 KB: RMS_E_UNSUPPORTED                                                   */
+  int32_t steps;            /* rms_steps. RMS_STEPS_RSTD and RMS_STEPS_ALL round h to T: `rounding` is then that before
+                               the weight                                                                                 */
 } rms_spec;
 
 /* k = ceil(cols * p), safe against products such as 100*0.07 = 7.000000000000001; 1 <= k <= cols.
@@ -217,8 +216,7 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
  * Channels first: images [n][channels][height][width] whose channels are normalised are outer = n, inner = height*width,
  * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
  * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
- * rows lie next to each other (inner_stride = 1). A call with such tensors has neither weight_per_inner nor q, and on the
- * CPU the rows of all of them together take at most 50 KB: anything else is RMS_E_UNSUPPORTED. */
+ * rows lie next to each other (inner_stride = 1). */
 typedef struct rms_view {
   void *data;
   int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */
@@ -305,6 +303,18 @@ typedef struct rms_backward_args {
 /* ---- 4. The operations ---- */
 
 typedef struct rms_executor rms_executor;
+
+/* Not offered, whatever the type of the data: RMS_E_UNSUPPORTED.
+ *   steps other than WIDE   with a gate
+ *   TERMS, RSTD             with LayerNorm
+ *   RSTD                    with eps_place other than RMS_EPS_INSIDE
+ *   ALL                     with LayerNorm and eps_place other than RMS_EPS_INSIDE
+ *   RSTD, ALL               with partial, in the split form, or on the CPU with a q of rows (with groups, of groups) whose y
+ *                           takes more than 32 KB
+ *   q                       in the split form
+ *   col_stride above 1      with weight_per_inner or q, and on the CPU with rows that take more than 50 KB in all such
+ *                           tensors together; y in the place of an x of its size counts once. rmsnorm_cuda.h has what
+ *                           GPUs lack */
 
 /* y = norm(x [+ residual]) * g [+ bias]; with a gate, see rms_gate_place: x*act(z) is (x + residual)*act(z) there.
  *

@@ -16,13 +16,15 @@
  *     touches memory. Other kernels, copies and events are not affected. The call itself may start before such a kernel
  *     ahead of it has ended, and waits for it likewise.
  *
+ * Not offered, besides what rmsnorm.h says of both (the limits of 32 KB and 50 KB are the CPU's): rows whose elements lie
+ * apart (col_stride above 1) with f64 data, with RMS_GAIN_AS_WEIGHT or in the split form. These are RMS_E_UNSUPPORTED.
+ *
  * Same row, same bits: the result of a row does not depend on the number of rows, its position, alignment or strides,
- * and is the same on every run. The exception are rows whose elements lie apart (col_stride above 1): but for
- * RMS_STEPS_RSTD and RMS_STEPS_ALL they are summed in an order of their own, and their bits are those of such rows.
- * They have no f64 data and no split form. dweight and dbias have the same bits on every run on the same kind of GPU;
- * with one shard the two halves of a call, given the same arguments, have the bits of the whole call. The bits are not
- * those of the CPU library, because the order of the sums differs. docs/cuda.md has the order, the kernels, their speed
- * and their limits. */
+ * and is the same on every run. The exception are rows whose elements lie apart: but for RMS_STEPS_RSTD and
+ * RMS_STEPS_ALL they are summed in an order of their own, and their bits are those of such rows. dweight and dbias have
+ * the same bits on every run on the same kind of GPU; with one shard the two halves of a call, given the same
+ * arguments, have the bits of the whole call. The bits are not those of the CPU library, because the order of the sums
+ * differs. docs/cuda.md has the order, the kernels, their speed and their limits. */
 #ifndef RMSNORM_CUDA_H
 #define RMSNORM_CUDA_H
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../machine.h"
 #include "report.h"
 #include "scaling.h"
 #include "walk.h"
@@ -25,7 +26,7 @@ typedef struct bench_options {
 #define UNSET INT64_MIN
 
 static const char EXAMPLES[] =
-    "  rmsnorm bench                                  common problems: half a minute\n"
+    "  rmsnorm bench                                  common problems: less than a minute\n"
     "  rmsnorm bench --targets                        what the library aims at, and what is met\n"
     "  rmsnorm bench --short --json > bench.json\n"
     "  rmsnorm bench rms:fwd:bf16:512x4096            one problem; --verbose: all engines\n"
@@ -92,17 +93,31 @@ static int bench_problems(char **problems, int count, const bench_options *optio
 
 /* ---- The default list ---- */
 
+static int has_cores_for(const char *text, const machine *m) {
+  verify_problem problem;
+  char reason[512];
+  return verify_problem_parse(text, &problem, reason, sizeof reason) || problem.threads <= m->cores;
+}
+
 static int bench_list(const bench_options *options, report *r) {
-  measure_options how = {.seconds = options->shorter ? 0.4 : 1.2,
-                         .rounds = options->rounds == UNSET ? 0 : options->rounds};
+  const double seconds = options->shorter ? 0.2 : options->targets ? 1.2 : 0.5;
+  measure_options how = {.rounds = options->rounds == UNSET ? 0 : options->rounds};
+  machine m;
+  machine_read(&m);
   for (int i = 0; i < BENCH_TARGET_COUNT;) {
     const char *problem = BENCH_TARGETS[i].problem;
     bench_result result;
+    if (!has_cores_for(problem, &m)) {
+      i++;
+      continue;
+    }
+    how.set = BENCH_TARGETS[i].set;
+    how.seconds = how.set == MEASURE_ALL ? seconds : seconds / 2; /* fewer engines */
     int code = measure_text(problem, options, &how, &result);
     if (code != CLI_OK) return code;
     report_problem(r, &result);
     for (; i < BENCH_TARGET_COUNT && strcmp(problem, BENCH_TARGETS[i].problem) == 0; i++) {
-      if (!options->targets) continue;
+      if (!options->targets || BENCH_TARGETS[i].measure == TARGET_NONE) continue;
       char description[REPORT_TARGET_TEXT];
       target_describe(&BENCH_TARGETS[i], description, sizeof description);
       double value = target_value(&BENCH_TARGETS[i], &result);

@@ -124,6 +124,13 @@ static const Target targets[] = {
     {"rms:bwd:bf16:32768x4096:data=zerorows", 0, 0, 0},
     {"rms:bwd:bf16:32768x4096:data=nanrows", 0, 0, 0},
     {"rms:bwd:bf16:4096x32768:data=zerorows", 0, 0, 0},
+    {"layer:fwd:bf16:64x3136x96:bias:channels=first", 0, 0, 0},
+    {"layer:bwd:bf16:64x3136x96:bias:channels=first", 0, 0, 0},
+    {"rms:fwd:bf16:32768x4096:w=none:steps=rstd", 0, 0, 0},
+    {"rms:bwd:bf16:32768x4096:steps=terms", 0, 0, 0},
+    {"layer:fwd:bf16:32768x4096:bias:steps=all", 0, 0, 0},
+    {"layer:bwd:bf16:32768x4096:bias:steps=all", 0, 0, 0},
+    {"rms:fwd:bf16:32768x4096:epsclamp", 0, 0, 0},
 };
 
 #endif

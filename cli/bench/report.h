@@ -7,7 +7,7 @@
 #include "../json.h"
 #include "targets.h"
 
-enum { REPORT_TARGETS_MAX = 32, REPORT_TARGET_TEXT = 64 };
+enum { REPORT_TARGETS_MAX = 64, REPORT_TARGET_TEXT = 64 };
 
 typedef struct report_line {
   char subject[REPORT_TARGET_TEXT], description[REPORT_TARGET_TEXT];

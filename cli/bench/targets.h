@@ -12,13 +12,16 @@ typedef enum target_measure {
   TARGET_CALL,    /* at most this many ns a call                                     */
   TARGET_LAYER,   /* at least this share less time than LayerNorm on the same data   */
   TARGET_PARTIAL, /* pRMSNorm p = 1/16: at least this share less time than RMSNorm   */
-  TARGET_SAVED    /* at most this multiple of the time where the statistics are saved */
+  TARGET_SAVED,   /* at most this multiple of the time where the statistics are saved */
+  TARGET_NONE     /* is timed alone                                                   */
 } target_measure;
 
+/* A problem for more threads than the machine has cores is left out. */
 typedef struct bench_target {
   const char *problem;
   target_measure measure;
   double limit;
+  measure_set set; /* what is timed beside it, if not everything */
 } bench_target;
 
 extern const bench_target BENCH_TARGETS[];

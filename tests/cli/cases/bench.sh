@@ -30,8 +30,8 @@ rmsnorm bench --order rms:fwd:f32:3x64
 rmsnorm bench --sweep --threads 2
 rmsnorm bench --order --targets
 note "every forward problem of the list has a form with its statistics saved"
-plain bench --list | sed 's/ .*//; s/[0-9]*x\([0-9]*\)/2x\1/' | grep :fwd: | sort -u | while read -r problem; do
-  case $problem in *:q=*) out=stats+q ;; *) out=y+stats ;; esac
+plain bench --list | sed 's/ .*//; s/:threads=.*//; s/[0-9]*x\([0-9]*\)/2x\1/' | grep :fwd: | grep -v :out= | sort -u | while read -r problem; do
+  case $problem in *:res:q=*) out=sum+stats+q ;; *:q=*) out=stats+q ;; *) out=y+stats ;; esac
   plain bench $problem:out=$out --rounds 1 | grep -cF ":out=$out"
 done | sort | uniq -c | sed 's/^ *[0-9]* //'
 note "bad problems"
