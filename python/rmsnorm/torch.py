@@ -21,7 +21,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
 from . import _torch_gates as _gates
-from ._options import LAYER, STEPS, gate_mode, groups_of, mode_of
+from ._options import LAYER, STEPS, gate_mode, groups_of, mode_of, modulation_kind, modulation_per_sample
 from ._torch_ops import CUDA_KERNELS, KERNELS
 from ._torch_options import channels_last as _channels_last
 from ._torch_options import out_mode_of as _out_mode
@@ -228,16 +228,6 @@ def add_layer_norm(
 # ---- adaLN ----
 
 
-def _samples_of(x, parameter, name):
-    """A scale or shift as (samples, n), or as (rows, n) where every row has its own; and which of them it is."""
-    per_sample = (x.shape[0], *(1,) * (x.dim() - 2), x.shape[-1])
-    if parameter.shape == x.shape:
-        return parameter.reshape(-1, x.shape[-1]), False
-    if tuple(parameter.shape) in (per_sample, (x.shape[0], x.shape[-1])):
-        return parameter.reshape(x.shape[0], x.shape[-1]), True
-    raise ValueError(f"{name} has the shape {tuple(parameter.shape)}; {(x.shape[0], x.shape[-1])}, {per_sample} or {tuple(x.shape)} is wanted")
-
-
 def modulate(
     x: torch.Tensor,
     scale: torch.Tensor,
@@ -261,17 +251,9 @@ def modulate(
     tensor([[[-2.,  7.],
              [-2.,  7.]]])
     """
-    if kind not in ("layer", "rms"):
-        raise ValueError(f"kind is {kind!r}; it must be one of 'layer', 'rms'")
-    if x.dim() < 2:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; it needs a dimension of samples")
-    mode = (LAYER if kind == "layer" else 0) | mode_of(rounding, "inside", gain_rounding)
-    weight, per_sample = _samples_of(x, scale, "scale")
-    bias = None
-    if shift is not None:
-        bias, alike = _samples_of(x, shift, "shift")
-        if alike != per_sample:
-            raise ValueError("scale and shift must both belong to the samples, or both to the rows")
+    mode = modulation_kind(kind) | mode_of(rounding, "inside", gain_rounding)
+    per_sample = modulation_per_sample(x.shape, scale.shape, None if shift is None else shift.shape)
+    weight, bias = (None if t is None else t.reshape(-1, x.shape[-1]) for t in (scale, shift))
     samples = x.reshape(x.shape[0] if per_sample else 1, -1, x.shape[-1])
     if per_sample:
         samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension
