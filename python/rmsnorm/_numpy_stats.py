@@ -96,12 +96,12 @@ def _gradient(mode, dmean, drstd, x, eps, partial, indices, groups) -> np.ndarra
 def _slope(members, r, eps, mode):
     """-dr by an element of the statistic, over that element and r: r**2 / k where eps is inside the root."""
     k = members.shape[-1]
-    if mode & EPS_CLAMP:
-        return np.where(r * eps < 1, r * r, 0) / k if eps else r * r / k
-    if not mode & EPS_OUTSIDE:
+    if not mode & (EPS_OUTSIDE | EPS_CLAMP):
         return r * r / k
     largest = np.abs(members).max(-1, keepdims=True)
     root = largest * np.sqrt(np.square(members / np.where(largest == 0, 1, largest)).mean(-1, keepdims=True))
+    if mode & EPS_CLAMP:
+        return np.where(root < eps, 0, r * r) / k
     return r / (k * np.where(root == 0, np.inf, root))
 
 

@@ -62,6 +62,11 @@ def special(views):
         scale, shift = (p.detach().requires_grad_() for p in parts.chunk(6, dim=-1)[:2])
         y = rt.modulate(x, scale, shift)
         found += [y, *torch.autograd.grad(y, (scale, shift), x)]
+        leaf = x.detach().requires_grad_()
+        mean, r = rt.layer_norm_stats(leaf)
+        found += [mean, r, *torch.autograd.grad(r, leaf, r.detach()), rt.rms_norm_stats(x, groups=2)]
+        y, s = rt.add_layer_norm(leaf, x, gate=x, out_dtype=torch.bfloat16)
+        found += [y, s, *torch.autograd.grad((y, s), leaf, (y.detach(), x))]
         for dtype, block in (("int8", None), ("float8_e4m3fn", 4), ("float8_e5m2", None)):
             quantised = rt.rms_norm_quantised(x, dtype=dtype, block=block, residual=x, return_y=True)
             found += [quantised.q.view(torch.uint8), *quantised[1:]]
@@ -116,7 +121,7 @@ def memory():
 def calls(count):
     for _ in range(count):
         ops._norm(x, w, w, 1e-5)
-        ops._add_norm_stats(strided, x, w, w, 1e-5)
+        ops._add_norm_stats(strided, x, None, w, w, 1e-5)
         ops._norm_backward(x, strided, w, stats, 7, 1e-5)
         ops._quantised_norm(strided, x, None, None, 6, 16, 0.0, 1, w, None, 1e-5)
         ops._quantised_norm(x, None, None, w[:1], 5, 0, 0.0, 0, None, w, 1e-5)
