@@ -145,6 +145,60 @@ assert memory() - before < 2**21, memory() - before
 """)
 
 
+def test_patch_serves_norms_without_a_weight():
+    """Tensors that say they are on a GPU, and whose kernels are those of the double: it has no sums in torch's order, so that a norm
+    that was tried as one of the CPU would not run."""
+    out = run("""
+import rmsnorm
+from rmsnorm import _spec, _trial
+
+class OnDevice(torch.Tensor):
+    @property
+    def device(self):
+        return torch.device("cuda")
+
+def random_rows(shape, dtype, device, generator):
+    rows = torch.randn(shape, generator=generator).to(dtype)
+    return rows.as_subclass(OnDevice) if device.type == "cuda" else rows
+
+class UnweightedNorm(torch.nn.Module):
+    eps = 1e-6
+
+    def forward(self, x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale, self.norm = torch.nn.Parameter(torch.ones(width)), UnweightedNorm()
+
+    def forward(self, x):
+        return self.norm(x)
+
+use_double()
+_trial.random_rows = random_rows
+model = torch.nn.Sequential(Block(64), UnweightedNorm(), torch.nn.Sequential(Block(64)))
+for block in (model[0], model[2][0]):
+    block.scale = torch.nn.Parameter(block.scale.data.as_subclass(OnDevice))
+report = rmsnorm.patch(model)
+print(report)
+assert [e.module._rmsnorm_device for e in report.patched] == ["cuda"] * 3
+assert all(e.spec.sums == "rmsnorm" for e in report.patched)
+torch.manual_seed(1)
+x = torch.randn(5, 64).bfloat16()
+expected = model(x)  # on another kind of device: the old forward
+for rows, served in ((x.as_subclass(OnDevice), True), (x, False)):
+    with torch.profiler.profile() as profile:
+        y = model(rows)
+    assert any("rmsnorm::" in event.key for event in profile.key_averages()) == served
+    assert torch.equal(y.as_subclass(torch.Tensor), expected)
+report.undo()
+assert not any("_rmsnorm_device" in vars(m) for m in model.modules())
+""")
+    assert "3 of 3 norms run on rmsnorm" in out
+
+
 def test_a_library_that_lacks_a_function():
     out = run("""
 print(_core.register_torch_cuda(None, "/nowhere/librmsnorm_cuda.so", "CPU"))
