@@ -119,6 +119,8 @@ def fake_norm_backward(dy, x, weight, stats, wanted, *options):
 
 
 def _gradient_like(t, x, is_wanted):
+    if is_wanted and t is None:
+        raise RuntimeError("rmsnorm: there is no gate")
     return torch.empty_like(t) if is_wanted else x.new_empty(0, dtype=torch.float32)
 
 

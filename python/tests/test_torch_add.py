@@ -154,7 +154,7 @@ def test_errors():
         rt.add_rms_norm(x, r, gate_place="before")
     with pytest.raises(TypeError, match="gate must be a tensor"):
         rt.add_rms_norm(x, r, gate=1.0)
-    with pytest.raises(RuntimeError, match="gate must have the dtype"):
+    with pytest.raises(RuntimeError, match="gate .*dtype"):
         rt.add_layer_norm(x, r, gate=z.float())
     with pytest.raises(ValueError, match="no gradients where residual has another dtype"):
         rt.add_rms_norm(x, r.float().requires_grad_(), out_dtype=torch.float32)
