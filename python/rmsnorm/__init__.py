@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from ._core import info as _info
 from ._numpy import layer_norm, rms_norm
 from ._numpy_backward import GatedGradients, Gradients, layer_norm_backward, rms_norm_backward
+from ._numpy_modulate import ModulationGradients, modulate, modulate_backward
 from ._numpy_quantised import Quantised, layer_norm_quantised, rms_norm_quantised
+from ._numpy_stats import Statistics, layer_norm_stats, layer_norm_stats_backward, rms_norm_stats, rms_norm_stats_backward
 from ._options import TOLERANCE as _TOLERANCE
 
 if TYPE_CHECKING:
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from .hf import Report as _Report
 
 __version__: str = _info()["version"]
-__all__ = ["GatedGradients", "Gradients", "Quantised", "layer_norm", "layer_norm_backward", "layer_norm_quantised", "patch", "rms_norm",
-           "rms_norm_backward", "rms_norm_quantised"]  # fmt: skip
+__all__ = ["GatedGradients", "Gradients", "ModulationGradients", "Quantised", "Statistics", "layer_norm", "layer_norm_backward",
+           "layer_norm_quantised", "layer_norm_stats", "layer_norm_stats_backward", "modulate", "modulate_backward", "patch", "rms_norm",
+           "rms_norm_backward", "rms_norm_quantised", "rms_norm_stats", "rms_norm_stats_backward"]  # fmt: skip
 
 
 def patch(model: _Module, *, tolerance: float = _TOLERANCE) -> _Report:

@@ -91,16 +91,14 @@ def _dtype_name(dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else np.dtype(dtype).name
 
 
-def _result_mode(x: Any, out_dtype: Any, gate: Any) -> int:
-    if gate is not None:
-        raise ValueError("out_dtype and gate exclude each other: a gated result has x's dtype")
+def _result_mode(x: Any, out_dtype: Any) -> int:
     return out_mode(_dtype_name(out_dtype), _core.describe(x, "x")[0])
 
 
 def _forward(mode, x, weight, eps, bias, residual, gate, weight_offset, partial, indices, groups, out_dtype, out, threads):
     if out_dtype is not None:
         _check_kinds(x=x)
-        mode |= _result_mode(x, out_dtype, gate)
+        mode |= _result_mode(x, out_dtype)
     if partial is not None:
         if indices is not None:
             raise ValueError("partial and indices exclude each other")
@@ -177,7 +175,7 @@ def rms_norm(
         Where models round between x and the result, or in the gradient, in float16 and bfloat16: "terms" (the two terms of dx, T5),
         "rstd" (1/rms, DeepSeek-V4's unweighted norm) or "all" (every step, ImageGPT and VitDet). docs/numerics.md has them.
     out_dtype
-        float32, bfloat16 or float16: the dtype of the result, where it is not x's; x is not float64 then. Not with a gate.
+        float32, bfloat16 or float16: the dtype of the result, where it is not x's; x is not float64 then. A gate keeps x's dtype.
     out
         Where to put the result: an array of x's shape and the result's dtype, which may be x itself, residual or gate but overlap nothing in
         any other way. With residual a tuple ``(y, sum)``, of which each may be None. It is returned.

@@ -49,7 +49,7 @@ def _backward(
     values = _bias_array(bias, mode)
     _check_kinds(dy=dy, x=x, weight=weight, bias=values, dresidual=dresidual, gate=gate)
     if own_dtype:
-        mode |= _result_mode(x, _core.describe(dy, "dy")[0], gate)
+        mode |= _result_mode(x, _core.describe(dy, "dy")[0])
     dx = _empty_like(x, "x") if own_dtype else _empty_like(dy, "dy")
     dgate = None if gate is None else _empty_like(gate, "gate")
     dweight = None if weight is None else _gradient_of("weight", weight)
@@ -122,7 +122,7 @@ def rms_norm_backward(
         As in the forward. With a gate the result is ``(dx, dweight, dbias, dgate)``.
 
     own_dtype
-        Whether the forward had an ``out_dtype``: dy has that dtype, and dx x's. Otherwise dx has dy's, and x may be a sum in float32.
+        Whether the forward had an ``out_dtype``: dy has that dtype, and dx (and dgate) x's. Otherwise dx has dy's, and x may be a sum in float32.
 
     dweight and dbias are summed in float32 and float64 and rounded once; their error does not grow with the rows.
 

@@ -77,6 +77,7 @@ def rms_norm_quantised(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: Any = None,
     threads: int | None = 1,
 ) -> Quantised:
@@ -98,7 +99,7 @@ def rms_norm_quantised(
     >>> found.q, found.scale.round(4)
     (array([[ 32, -64,  95, 127]], dtype=int8), array([[0.0115]], dtype=float32))
     """
-    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     return _quantise(mode, x, weight, eps, bias, residual, gate, dtype, block, scale, scale_least, return_y, weight_offset, partial,
                      indices, groups, out_dtype, threads)  # fmt: skip
 
@@ -123,10 +124,11 @@ def layer_norm_quantised(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: Any = None,
     threads: int | None = 1,
 ) -> Quantised:
     """:func:`layer_norm` with a quantised result; arguments as in :func:`rms_norm_quantised`."""
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     return _quantise(mode, x, weight, eps, bias, residual, gate, dtype, block, scale, scale_least, return_y, weight_offset, None,
                      None, groups, out_dtype, threads)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ._core import partial_count
 
@@ -91,6 +91,29 @@ def gate_mode(has_gate: bool, gate_place: str, activation: str) -> int:
         if value != default:
             raise ValueError(f"{name} is {value!r}, but there is no gate")
     return 0
+
+
+def modulation_kind(kind: str) -> int:
+    return _choice("kind", kind, {"layer": LAYER, "rms": 0})
+
+
+def modulation_per_sample(x: Sequence[int], scale: Sequence[int], shift: Sequence[int] | None) -> bool:
+    """Whether the scale and shift of adaLN belong to the samples, dimension 0 of x, or to the rows. The arguments are shapes."""
+    if len(x) < 2:
+        raise ValueError(f"x has the shape {tuple(x)}; it needs a dimension of samples")
+    of_samples = ((x[0], x[-1]), (x[0], *(1,) * (len(x) - 2), x[-1]))
+
+    def belongs_to_samples(name: str, shape: Sequence[int]) -> bool:
+        if tuple(shape) == tuple(x):
+            return False
+        if tuple(shape) in of_samples:
+            return True
+        raise ValueError(f"{name} has the shape {tuple(shape)}; {of_samples[0]}, {of_samples[1]} or {tuple(x)} is wanted")
+
+    per_sample = belongs_to_samples("scale", scale)
+    if shift is not None and belongs_to_samples("shift", shift) != per_sample:
+        raise ValueError("scale and shift must both belong to the samples, or both to the rows")
+    return per_sample
 
 
 def groups_of(groups: int) -> int:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Gradients: autograd Functions around the operators, in the styles that torch knows.
 
-Norm and AddNorm have the context in forward and take the options as one tuple, without those at its end that have their
-defaults, which is quicker in eager mode: every argument costs. TracedNorm and TracedAddNorm have setup_context and plain
-arguments, for Dynamo. ForwardNorm and ForwardAddNorm add what Dynamo refuses: derivatives in forward mode, for functorch (vmap,
-torch.func) and torch.autograd.forward_ad.
+Norm has the context in forward and takes the options as one tuple, without those at its end that have their defaults, which is
+quicker in eager mode: every argument costs. TracedNorm has setup_context and plain arguments, for Dynamo. ForwardNorm adds what
+Dynamo refuses: derivatives in forward mode, for functorch (vmap, torch.func) and torch.autograd.forward_ad. _torch_gates,
+_torch_add and _torch_stats have the same for norms with a gate, of a sum, and for statistics alone.
 """
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import torch
 
 from . import _torch_ops  # noqa: F401, defines the operators
 from ._options import BEFORE_WEIGHT, DEFAULTS, EPS_CLAMP, EPS_OUTSIDE, GAIN_AS_WEIGHT, LAYER, OUT
-from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DX, data_dtype, result_dtype
+from ._torch_fakes import BIAS_F32, BIAS_PER_HEAD, WANT_DBIAS, WANT_DWEIGHT, WANT_DX, data_dtype, result_dtype
 
 _norm_stats = torch.ops.rmsnorm._norm_stats.default
-_add_norm_stats = torch.ops.rmsnorm._add_norm_stats.default
 _norm_backward = torch.ops.rmsnorm._norm_backward.default
-_add_norm_backward = torch.ops.rmsnorm._add_norm_backward.default
 # What the operators' __call__ calls: quicker, and unknown to Dynamo.
 _norm_stats_builtin, _norm_backward_builtin = _norm_stats._op, _norm_backward._op
 
@@ -28,14 +26,14 @@ def bias_flags_of(bias):
     return (BIAS_F32 if bias.dtype is torch.float32 else 0) | (BIAS_PER_HEAD if bias.dim() == 2 else 0)
 
 
-def _grouped(x, options):
+def grouped(x, options):
     """x in the wide type, as (leading dimensions, groups, width)."""
     groups = options[3] if options[3] > 1 else 1
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     return x.to(wide).reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
 
 
-def _members(t, options):
+def members_of(t, options):
     """The elements of each group that enter the statistic."""
     partial, indices = options[2], options[5]
     if indices is not None:
@@ -43,7 +41,7 @@ def _members(t, options):
     return t[..., : max(partial, 0)] if partial else t
 
 
-def _scattered(t, width, options):
+def scattered(t, width, options):
     """The inverse: those elements in their places, and zeros."""
     indices = options[5]
     if indices is not None:
@@ -70,9 +68,9 @@ class Whole:
 def statistic(x, options, rows=Whole):
     """e, the elements less their mean in LayerNorm; r; and c with dr = -c * k * mean(e * de) over the statistic's elements."""
     eps, mode = options[0], options[4]
-    a = _grouped(x, options)
+    a = grouped(x, options)
     e = a - rows.mean(a) if mode & LAYER else a
-    members = _members(e, options)
+    members = members_of(e, options)
     k, s = rows.count(members), rows.mean(members.square())
     if mode & EPS_OUTSIDE:
         root = s.sqrt()
@@ -96,7 +94,7 @@ def gain(weight, wide, options):
     return g.to(weight.dtype).to(wide) if options[4] & GAIN_AS_WEIGHT else g
 
 
-def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None):
+def differentiable_backward(dy, x, weight, options, rows=Whole, dtype=None):
     """The gradients in plain torch operations, for second derivatives: dx, and dweight and dbias of every row.
 
     dtype: that of the data, where it is not dy's.
@@ -108,12 +106,11 @@ def differentiable_backward(dy, x, dsum, weight, options, rows=Whole, dtype=None
     h = rounded((e * r).reshape(x.shape), dtype, options)
     u = d if weight is None else d * gain(weight, e.dtype, options)
     u = rounded(u, dtype, options).reshape(e.shape)
-    along = _members(e, options) * (rows.sum(u * e) * c)
-    dx = u * r - _scattered(along, e.shape[-1], options)
+    along = members_of(e, options) * (rows.sum(u * e) * c)
+    dx = u * r - scattered(along, e.shape[-1], options)
     if options[4] & LAYER:
         dx = dx - rows.mean(dx)
-    dx = dx.reshape(x.shape)
-    return dx if dsum is None else dx + dsum.to(e.dtype), d * h, d
+    return dx.reshape(x.shape), d * h, d
 
 
 def tangent(x, dx, weight, dweight, dbias, dtype, options):
@@ -122,9 +119,9 @@ def tangent(x, dx, weight, dweight, dbias, dtype, options):
     dy = torch.zeros_like(x, dtype=e.dtype)
     g = None if weight is None else gain(weight, e.dtype, options)
     if dx is not None:
-        de = _grouped(dx, options)
+        de = grouped(dx, options)
         de = de - de.mean(-1, keepdim=True) if options[4] & LAYER else de
-        dr = -c * (_members(e, options) * _members(de, options)).sum(-1, keepdim=True)
+        dr = -c * (members_of(e, options) * members_of(de, options)).sum(-1, keepdim=True)
         dh = (de * r + e * dr).reshape(x.shape)
         dy = dy + (dh if g is None else dh * g)
     if dweight is not None:
@@ -155,14 +152,10 @@ def mode_in(options):
     return options[4] if len(options) > 4 else 0
 
 
-def double_backward(ctx, dy, x, dsum, weight, wanted, residual_dtype, rows=Whole):
-    dx, dw, db = differentiable_backward(dy, x, dsum, weight, ctx.options, rows)
+def double_backward(ctx, dy, x, weight, wanted, rows=Whole):
+    dx, dw, db = differentiable_backward(dy, x, weight, ctx.options, rows)
     dtype = data_dtype(x, dy, mode_in(ctx.options))
-    return (
-        dx.to(dtype) if wanted & WANT_DX else None,
-        dx.to(residual_dtype) if wanted & WANT_DRESIDUAL else None,
-        *gradients_of(dw, db, dtype, weight, wanted),
-    )
+    return dx.to(dtype) if wanted & WANT_DX else None, *gradients_of(dw, db, dtype, weight, wanted)
 
 
 def differentiated_again() -> bool:
@@ -177,35 +170,10 @@ def _norm_gradients(ctx, dy, backward):
     if mode_in(ctx.options) >= OUT:
         wanted |= WANT_DX  # its type tells the library that x is not a sum in float32
     if differentiated_again():
-        dx, _, dweight, dbias = double_backward(ctx, dy, x, None, weight, wanted, x.dtype)
+        dx, dweight, dbias = double_backward(ctx, dy, x, weight, wanted)
     else:
         dx, dweight, dbias = backward(dy, x, weight, stats, wanted, *ctx.options)
     return dx if need_x else None, dweight if need_weight else None, dbias if need_bias else None
-
-
-def _add_norm_gradients(ctx, dy, dsum):
-    total, weight, stats = ctx.saved_tensors
-    need_x, need_residual, need_weight, need_bias = ctx.needs_input_grad[:4]
-    if dy is None:  # only the sum was used
-        if dsum is None:
-            return None, None, None, None
-        return dsum.to(ctx.dtype) if need_x else None, dsum if need_residual else None, None, None
-    wider = total.dtype is not dy.dtype
-    wanted = ctx.bias_flags | WANT_DWEIGHT * need_weight | WANT_DBIAS * need_bias
-    if need_x or (need_residual and not wider):
-        wanted |= WANT_DX
-    if need_residual and wider:
-        wanted |= WANT_DRESIDUAL
-    if differentiated_again():
-        dx, dresidual, dweight, dbias = double_backward(ctx, dy, total, dsum, weight, wanted, total.dtype)
-    else:
-        dx, dresidual, dweight, dbias = _add_norm_backward(dy, total, dsum, weight, stats, wanted, *ctx.options)
-    return (
-        dx if need_x else None,
-        (dresidual if wider else dx) if need_residual else None,
-        dweight if need_weight else None,
-        dbias if need_bias else None,
-    )
 
 
 class Norm(torch.autograd.Function):
@@ -222,23 +190,8 @@ class Norm(torch.autograd.Function):
         return *_norm_gradients(ctx, dy, _norm_backward_builtin), None
 
 
-class AddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, residual, weight, bias, options):
-        y, total, stats = _add_norm_stats(x, residual, weight, bias, *options)
-        ctx.save_for_backward(total, weight, stats)
-        ctx.options, ctx.bias_flags, ctx.dtype = options, bias_flags_of(bias), x.dtype
-        ctx.set_materialize_grads(False)
-        return y, total
-
-    @staticmethod
-    def backward(ctx, dy, dsum):
-        return *_add_norm_gradients(ctx, dy, dsum), None
-
-
 # Function.apply without its part in Python, which takes 4 microseconds to find out whether functorch is active.
 _norm_apply = super(torch.autograd.Function, Norm).apply
-_add_norm_apply = super(torch.autograd.Function, AddNorm).apply
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 
 
@@ -255,11 +208,6 @@ def another(tensor, than):
 def norm(x, weight, bias, options):
     """Norm.apply where functorch is not active."""
     return _norm_apply(_unwrap_if_dead(x), alive(weight), alive(bias), options)
-
-
-def add_norm(x, residual, weight, bias, options):
-    """AddNorm.apply where functorch is not active."""
-    return _add_norm_apply(_unwrap_if_dead(x), _unwrap_if_dead(residual), alive(weight), alive(bias), options)
 
 
 class TracedNorm(torch.autograd.Function):
@@ -281,25 +229,6 @@ class TracedNorm(torch.autograd.Function):
         return *_norm_gradients(ctx, dy, _norm_backward), None, None, None, None, None, None
 
 
-class TracedAddNorm(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, indices):
-        return _add_norm_stats(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, indices)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, residual, weight, bias, *options = inputs
-        ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(output[1], weight, output[2])
-        ctx.options, ctx.bias_flags, ctx.dtype = tuple(options), bias_flags_of(bias), x.dtype
-
-    @staticmethod
-    def backward(ctx, dy, dsum, _):
-        return *_add_norm_gradients(ctx, dy, dsum), None, None, None, None, None, None
-
-
 class ForwardNorm(TracedNorm):
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -310,18 +239,3 @@ class ForwardNorm(TracedNorm):
     def jvp(ctx, dx, dweight, dbias, *options):
         x, weight, _ = ctx.saved_tensors
         return tangent(x, dx, weight, dweight, dbias, result_dtype(x, ctx.options[4]), ctx.options), None
-
-
-class ForwardAddNorm(TracedAddNorm):
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        TracedAddNorm.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(output[1], inputs[2], output[2])
-
-    @staticmethod
-    def jvp(ctx, dx, dresidual, dweight, dbias, *options):
-        total, weight, _ = ctx.saved_tensors
-        dsum = torch.zeros_like(total)
-        for part in (dx, dresidual):
-            dsum = dsum if part is None else dsum + part.to(total.dtype)
-        return tangent(total, dsum, weight, dweight, dbias, ctx.dtype, ctx.options), dsum, None

@@ -70,14 +70,20 @@ def _fake_norm_stats(x, weight, bias, *options):
     return _fake_norm(x, weight, bias, *options), empty_stats(x, *options[3:5])
 
 
-def _fake_add_norm(x, residual, weight, bias, *options):
+def _fake_stats(x, *options):
+    return empty_stats(x, *options[3:5])
+
+
+def _fake_add_norm(x, residual, gate, weight, bias, *options):
     if residual.shape != x.shape:
         raise RuntimeError("rmsnorm: residual must have the shape of x")
+    if gate is not None:
+        _check_gate(x, gate)
     return _fake_norm(x, weight, bias, *options), torch.empty_like(x, dtype=residual.dtype)
 
 
-def _fake_add_norm_stats(x, residual, weight, bias, *options):
-    return *_fake_add_norm(x, residual, weight, bias, *options), empty_stats(x, *options[3:5])
+def _fake_add_norm_stats(x, residual, gate, weight, bias, *options):
+    return *_fake_add_norm(x, residual, gate, weight, bias, *options), empty_stats(x, *options[3:5])
 
 
 def _check_gate(x, gate):
@@ -112,16 +118,21 @@ def fake_norm_backward(dy, x, weight, stats, wanted, *options):
     )
 
 
-def fake_add_norm_backward(dy, sum, dsum, weight, stats, wanted, *options):
+def _gradient_like(t, x, is_wanted):
+    if is_wanted and t is None:
+        raise RuntimeError("rmsnorm: there is no gate")
+    return torch.empty_like(t) if is_wanted else x.new_empty(0, dtype=torch.float32)
+
+
+def fake_add_norm_backward(dy, sum, dsum, gate, bias, weight, stats, wanted, *options):
     dx, dweight, dbias = fake_norm_backward(dy, sum, weight, stats, wanted, *options)
-    dresidual = torch.empty_like(sum) if wanted & WANT_DRESIDUAL else sum.new_empty(0, dtype=torch.float32)
-    return dx, dresidual, dweight, dbias
+    dresidual = _gradient_like(sum, sum, wanted & WANT_DRESIDUAL)
+    return dx, dresidual, _gradient_like(gate, sum, wanted & WANT_DGATE), dweight, dbias
 
 
 def fake_gated_norm_backward(dy, x, gate, bias, weight, stats, wanted, *options):
     dx, dweight, dbias = fake_norm_backward(dy, x, weight, stats, wanted, *options)
-    dgate = torch.empty_like(gate) if wanted & WANT_DGATE else gate.new_empty(0, dtype=torch.float32)
-    return dx, dgate, dweight, dbias
+    return dx, _gradient_like(gate, x, wanted & WANT_DGATE), dweight, dbias
 
 
 def quantised_bytes(code, cols):
@@ -181,6 +192,7 @@ FAKES = {
     "_norm": _fake_norm,
     "_weighted_norm": _fake_weighted_norm,
     "_norm_stats": _fake_norm_stats,
+    "_stats": _fake_stats,
     "_add_norm": _fake_add_norm,
     "_add_norm_stats": _fake_add_norm_stats,
     "_gated_norm": _fake_gated_norm,

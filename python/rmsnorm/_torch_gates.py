@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch.autograd import forward_ad as _forward_ad
 
-from ._options import GATE_AFTER, GATE_BEFORE, SIGMOID
+from ._options import GATE_AFTER, GATE_BEFORE, OUT, SIGMOID
 from ._torch_autograd import alive, another, bias_flags_of, differentiable_backward, differentiated_again, gradients_of
 from ._torch_autograd import gain, rounded, statistic, tangent
-from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX
+from ._torch_fakes import WANT_DBIAS, WANT_DGATE, WANT_DWEIGHT, WANT_DX, data_dtype, result_dtype
 
 _gated_norm = torch.ops.rmsnorm._gated_norm.default
 _gated_norm_stats = torch.ops.rmsnorm._gated_norm_stats.default
@@ -36,43 +36,44 @@ def _activation(gate, mode):
     return (s, s * (1 - s)) if mode & SIGMOID else (z * s, s * (1 + z * (1 - s)))
 
 
-def _product_dtype(x, weight, bias):
-    """What products with the weight are rounded to where the norm is rounded before the weight."""
+def _product_dtype(dtype, weight, bias):
+    """What products with the weight are rounded to where the norm is rounded before the weight. dtype: that of the data."""
     parameter = bias if weight is None else weight
-    return x.dtype if parameter is None else parameter.dtype
+    return dtype if parameter is None else parameter.dtype
 
 
-def _ungated(x, weight, bias, options):
-    """What the gate after a norm meets, in the wide type."""
+def _ungated(x, weight, bias, dtype, options):
+    """What the gate after a norm meets, in the wide type. dtype: that of the data, which x may be wider than."""
     e, r, _ = statistic(x, options)
-    m, dtype = rounded((e * r).reshape(x.shape), x.dtype, options), _product_dtype(x, weight, bias)
+    m, dtype = rounded((e * r).reshape(x.shape), dtype, options), _product_dtype(dtype, weight, bias)
     if weight is not None:
         m = rounded(m * gain(weight, e.dtype, options), dtype, options)
     return m if bias is None else rounded(m + bias.to(e.dtype), dtype, options)
 
 
-def _differentiable_gradients(dy, x, gate, weight, bias, options):
+def differentiable_gradients(dy, x, gate, weight, bias, options):
     """dx, dgate, and dweight and dbias of every row."""
     a, slope = _activation(gate, options[4])
+    dtype = data_dtype(x, dy, options[4])
     if options[4] & GATE_BEFORE:
-        d, dw, db = differentiable_backward(dy, _wide(x) * a, None, weight, options)
+        d, dw, db = differentiable_backward(dy, _wide(x) * a, weight, options, dtype=dtype)
         return d * a, d * _wide(x) * slope, dw, db
     d = _wide(dy)
-    dm = rounded(d * a, _product_dtype(x, weight, bias), options)
-    dx, dw, db = differentiable_backward(dm, x, None, weight, options, dtype=dy.dtype)
-    return dx, d * _ungated(x, weight, bias, options) * slope, dw, db
+    dm = rounded(d * a, _product_dtype(dtype, weight, bias), options)
+    dx, dw, db = differentiable_backward(dm, x, weight, options, dtype=dtype)
+    return dx, d * _ungated(x, weight, bias, dtype, options) * slope, dw, db
 
 
-def _tangent(x, gate, weight, bias, directions, options):
-    """The derivative along (dx, dgate, dweight, dbias), each of which may be None."""
+def gated_tangent(x, gate, weight, bias, directions, dtype, options):
+    """The derivative, in dtype, along (dx, dgate, dweight, dbias), each of which may be None."""
     dx, dgate, dweight, dbias = directions
     a, slope = _activation(gate, options[4])
     da = torch.zeros_like(a) if dgate is None else _wide(dgate) * slope
     if options[4] & GATE_BEFORE:
         du = _wide(x) * da if dx is None else _wide(x) * da + _wide(dx) * a
-        return tangent(_wide(x) * a, du, weight, dweight, dbias, x.dtype, options)
+        return tangent(_wide(x) * a, du, weight, dweight, dbias, dtype, options)
     dm = tangent(x, dx, weight, dweight, dbias, a.dtype, options)
-    return (dm * a + _ungated(x, weight, bias, options) * da).to(x.dtype)
+    return (dm * a + _ungated(x, weight, bias, gate.dtype, options) * da).to(dtype)
 
 
 # ---- the Functions ----
@@ -83,15 +84,17 @@ def _gradients(ctx, dy, backward):
     needed = ctx.needs_input_grad[:4]
     wants = (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS)
     wanted = ctx.bias_flags | sum(want for want, need in zip(wants, needed) if need)
+    if ctx.options[4] >= OUT:
+        wanted |= WANT_DX  # its type tells the library that x is not a sum in float32
     if differentiated_again():
-        dx, dgate, *rows = _differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
-        found = (dx.to(dy.dtype), dgate.to(dy.dtype), *gradients_of(*rows, dy.dtype, weight, wanted))
+        dx, dgate, *rows = differentiable_gradients(dy, x, gate, weight, bias, ctx.options)
+        found = (dx.to(x.dtype), dgate.to(x.dtype), *gradients_of(*rows, x.dtype, weight, wanted))
     else:
         found = backward(dy, x, gate, bias, weight, stats, wanted, *ctx.options)
     return (g if need else None for g, need in zip(found, needed))
 
 
-def _needed(bias, options):
+def needed_bias(bias, options):
     """The bias if the gradients depend on it: where the gate meets the finished norm."""
     return bias if options[4] & GATE_AFTER else None
 
@@ -100,7 +103,7 @@ class GatedNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, gate, weight, bias, options):
         y, stats = _gated_norm_stats_builtin(x, gate, weight, bias, *options)
-        ctx.save_for_backward(x, gate, weight, _needed(bias, options), stats)
+        ctx.save_for_backward(x, gate, weight, needed_bias(bias, options), stats)
         ctx.options, ctx.bias_flags = options, bias_flags_of(bias)
         return y
 
@@ -121,7 +124,7 @@ class TracedGatedNorm(torch.autograd.Function):
         x, gate, weight, bias, *options = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.options, ctx.bias_flags = tuple(options), bias_flags_of(bias)
-        ctx.save_for_backward(x, gate, weight, _needed(bias, options), output[1])
+        ctx.save_for_backward(x, gate, weight, needed_bias(bias, options), output[1])
 
     @staticmethod
     def backward(ctx, dy, _):
@@ -133,12 +136,13 @@ class ForwardGatedNorm(TracedGatedNorm):
     def setup_context(ctx, inputs, output):
         TracedGatedNorm.setup_context(ctx, inputs, output)
         x, gate, weight, bias, *options = inputs
-        ctx.save_for_forward(x, gate, weight, _needed(bias, options), output[1])
+        ctx.save_for_forward(x, gate, weight, needed_bias(bias, options), output[1])
 
     @staticmethod
     def jvp(ctx, dx, dgate, dweight, dbias, *options):
         x, gate, weight, bias, _ = ctx.saved_tensors
-        return _tangent(x, gate, weight, bias, (dx, dgate, dweight, dbias), ctx.options), None
+        dtype = result_dtype(x, ctx.options[4])
+        return gated_tangent(x, gate, weight, bias, (dx, dgate, dweight, dbias), dtype, ctx.options), None
 
 
 # Function.apply without its part in Python, which takes 4 microseconds to find out whether functorch is active.

@@ -7,8 +7,9 @@ before 2.9, another loader, a kernel that fails its self-test) Python kernels wi
 
 Operators have underscores: they know no autograd. ``_weighted_norm`` is ``_norm`` with the fewest arguments, each of which costs
 torch's dispatcher 0.1 microseconds. ``stats`` is one tensor of shape (1 or 2, leading dimensions, groups):
-r and, for LayerNorm, the mean; its strides follow x's order of rows. The operators ``_gated_...`` have a gate, whose place and
-activation are in the mode; their backward needs the bias where the gate comes after the norm.
+r and, for LayerNorm, the mean; its strides follow x's order of rows. ``_stats`` gives it alone. The operators ``_gated_...`` have a
+gate, whose place and activation are in the mode, and those of a sum may have one; their backward needs the bias where the gate comes
+after the norm.
 
 ``_quantised_norm`` gives the result quantised, as bytes of shape (leading dimensions, bytes of a row), its scales (leading dimensions,
 blocks), the result itself if with_y, and the sum if there is a residual; what is not asked for has no elements.
@@ -34,16 +35,18 @@ _SCHEMAS = {
     "_norm": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
     "_weighted_norm": "(Tensor x, Tensor weight, float eps) -> Tensor",
     "_norm_stats": f"(Tensor x, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
-    "_add_norm": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
-    "_add_norm_stats": f"(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    "_stats": f"(Tensor x, {_OPTIONS}) -> Tensor",
+    "_add_norm": f"(Tensor x, Tensor residual, Tensor? gate, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
+    "_add_norm_stats": "(Tensor x, Tensor residual, Tensor? gate, Tensor? weight, Tensor? bias, "
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor)",
     "_gated_norm": f"(Tensor x, Tensor gate, Tensor? weight, Tensor? bias, {_OPTIONS}) -> Tensor",
     "_gated_norm_stats": f"(Tensor x, Tensor gate, Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor)",
     "_gated_norm_backward": "(Tensor dy, Tensor x, Tensor gate, Tensor? bias, Tensor? weight, Tensor stats, int wanted, "
     f"{_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
     "_norm_backward": f"(Tensor dy, Tensor x, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
     " -> (Tensor, Tensor, Tensor)",
-    "_add_norm_backward": f"(Tensor dy, Tensor sum, Tensor? dsum, Tensor? weight, Tensor stats, int wanted, {_OPTIONS})"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
+    "_add_norm_backward": "(Tensor dy, Tensor sum, Tensor? dsum, Tensor? gate, Tensor? bias, Tensor? weight, Tensor stats, int wanted, "
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     "_quantised_norm": "(Tensor x, Tensor? residual, Tensor? gate, Tensor? scale, int dtype, int block, float scale_least, int with_y, "
     f"Tensor? weight, Tensor? bias, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
     "_split_stats": f"(Tensor x, {_OPTIONS}) -> Tensor",
@@ -117,6 +120,13 @@ def _register_batching(name, rows, stats_at):
     return batched
 
 
+def _register_stats_batching():
+    def batched(info, in_dims, x, *options):
+        return torch.ops.rmsnorm._stats.default(x.movedim(in_dims[0], 0), *options), 1
+
+    torch.library.register_vmap("rmsnorm::_stats", batched, lib=library)
+
+
 def _register_weighted_batching(batched_norm):
     """That of _norm, which has a bias between the weight and eps."""
 
@@ -169,10 +179,11 @@ def _try_all(kernels: dict, mode: int) -> list[torch.Tensor]:
         stats,
         kernels["_norm"](x, w, w, *options),
         kernels["_weighted_norm"](x, w, 1e-5),
-        *kernels["_add_norm"](x, dy, w, None, *options),
-        *kernels["_add_norm_stats"](x, dy, w, None, *options),
+        kernels["_stats"](x, *options),
+        *kernels["_add_norm"](x, dy, None, w, None, *options),
+        *kernels["_add_norm_stats"](x, dy, None, w, None, *options),
         *kernels["_norm_backward"](dy, x, w, stats, wanted, *options),
-        *kernels["_add_norm_backward"](dy, x, dy, w, stats, wanted, *options),
+        *kernels["_add_norm_backward"](dy, x, dy, None, None, w, stats, wanted, *options),
         both,
         sums,
         kernels["_split_merge"](both, kernels["_split_stats"](dy, *options)),
@@ -187,7 +198,9 @@ def _try_gates(kernels: dict, mode: int) -> list[torch.Tensor]:
     options, wanted = (1e-5, 0.0, 0, 1, mode, None), WANT_DX | WANT_DGATE | WANT_DWEIGHT | WANT_DBIAS
     y, stats = kernels["_gated_norm_stats"](x, z, w, w, *options)
     gradients = kernels["_gated_norm_backward"](z, x, z, w, w, stats, wanted, *options)
-    return [y, stats, kernels["_gated_norm"](x, z, w, w, *options), *gradients]
+    added = kernels["_add_norm_stats"](x, z, z, w, w, *options)
+    gradients += kernels["_add_norm_backward"](z, added[1], z, z, w, w, added[2], wanted, *options)
+    return [y, stats, kernels["_gated_norm"](x, z, w, w, *options), *kernels["_add_norm"](x, z, z, w, w, *options), *added, *gradients]
 
 
 def _try_quantised(kernels: dict, mode: int) -> list[torch.Tensor]:
@@ -276,12 +289,13 @@ def _set_up() -> str:
         torch.library.register_fake(f"rmsnorm::{name}", _completed(name, on_one_device(fake)), lib=library)
     _register_weighted_batching(_register_batching("_norm", 1, None))
     _register_batching("_norm_stats", 1, 1)
-    for name in ("_add_norm", "_gated_norm"):
-        _register_batching(name, 2, None)
-    _register_batching("_add_norm_stats", 2, 2)
+    _register_stats_batching()
+    _register_batching("_add_norm", 3, None)
+    _register_batching("_add_norm_stats", 3, 2)
+    _register_batching("_gated_norm", 2, None)
     _register_batching("_gated_norm_stats", 2, 1)
     _register_backward_batching("_norm_backward", 4)
-    _register_backward_batching("_add_norm_backward", 5)
+    _register_backward_batching("_add_norm_backward", 7)
     _register_backward_batching("_gated_norm_backward", 6)
     _use_openmp()
     return _register_kernels()

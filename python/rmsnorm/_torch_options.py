@@ -55,11 +55,9 @@ def _index_tensor(indices: tuple[int, ...], width: int, device: torch.device) ->
     return _index_tensors[key]
 
 
-def out_mode_of(x, out_dtype, gate=None):
+def out_mode_of(x, out_dtype):
     if out_dtype is None or out_dtype is x.dtype:
         return 0
-    if gate is not None:
-        raise ValueError("out_dtype and gate exclude each other: a gated result has x's dtype")
     return out_mode(_DTYPE_NAMES.get(out_dtype, out_dtype), _DTYPE_NAMES.get(x.dtype, x.dtype))
 
 

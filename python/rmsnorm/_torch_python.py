@@ -66,15 +66,21 @@ def _python_norm_stats(x, weight, bias, *options):
     return y, stats
 
 
-def _python_add_norm(x, residual, weight, bias, *options):
+def _python_stats(x, *options):
+    stats = empty_stats(x, *options[3:5])
+    _python_forward(x, None, None, None, None, None, stats, options)
+    return stats
+
+
+def _python_add_norm(x, residual, gate, weight, bias, *options):
     y, total = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype)
-    _python_forward(x, residual, weight, bias, y, total, None, options)
+    _python_forward(x, residual, weight, bias, y, total, None, options, gate)
     return y, total
 
 
-def _python_add_norm_stats(x, residual, weight, bias, *options):
+def _python_add_norm_stats(x, residual, gate, weight, bias, *options):
     y, total, stats = empty_result(x, options), torch.empty_like(x, dtype=residual.dtype), empty_stats(x, *options[3:5])
-    _python_forward(x, residual, weight, bias, y, total, stats, options)
+    _python_forward(x, residual, weight, bias, y, total, stats, options, gate)
     return y, total, stats
 
 
@@ -96,9 +102,9 @@ def _python_norm_backward(dy, x, weight, stats, wanted, *options):
     return results
 
 
-def _python_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options):
-    dx, dresidual, dweight, dbias = results = fake_add_norm_backward(dy, total, dsum, weight, stats, wanted, *options)
-    _python_backward(dy, total, dsum, weight, stats, wanted, (dx, dresidual, None, dweight, dbias), options)
+def _python_add_norm_backward(dy, total, dsum, gate, bias, weight, stats, wanted, *options):
+    results = fake_add_norm_backward(dy, total, dsum, gate, bias, weight, stats, wanted, *options)
+    _python_backward(dy, total, dsum, weight, stats, wanted, results, options, gate, bias)
     return results
 
 
@@ -173,6 +179,7 @@ PYTHON_KERNELS = {
     "_norm": _python_norm,
     "_weighted_norm": _python_weighted_norm,
     "_norm_stats": _python_norm_stats,
+    "_stats": _python_stats,
     "_add_norm": _python_add_norm,
     "_add_norm_stats": _python_add_norm_stats,
     "_gated_norm": _python_gated_norm,

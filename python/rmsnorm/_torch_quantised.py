@@ -75,6 +75,7 @@ def rms_norm_quantised(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: torch.dtype | None = None,
 ) -> Quantised:
     """``rms_norm`` with a quantised result, ``(q, scale, y, sum)``, for inference: nothing of it has gradients.
@@ -94,7 +95,7 @@ def rms_norm_quantised(
     >>> found.q, found.scale
     (tensor([[ 32, -64,  95, 127]], dtype=torch.int8), tensor([[0.0115]]))
     """
-    mode = mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     mode |= out_mode_of(x, out_dtype)
     groups = groups_of(groups)
     partial, elements = statistic_of(x, partial, indices, groups)
@@ -122,10 +123,11 @@ def layer_norm_quantised(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
     out_dtype: torch.dtype | None = None,
 ) -> Quantised:
     """``layer_norm`` with a quantised result; arguments as in :func:`rms_norm_quantised`."""
-    mode = LAYER | mode_of(rounding, eps_place, gain_rounding) | gate_mode(gate is not None, gate_place, activation)
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
     mode |= out_mode_of(x, out_dtype)
     options = (eps, weight_offset, 0, groups_of(groups), mode, None)
     return _run(x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, options)

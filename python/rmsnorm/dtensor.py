@@ -84,12 +84,14 @@ def _register_backward(op, rows, weights, wants):
 _register_forward(ops._norm.default, 1, 1, False)
 _register_forward(ops._weighted_norm.default, 1, 1, False)
 _register_forward(ops._norm_stats.default, 1, 1, True)
-_register_forward(ops._add_norm.default, 2, 2, False)
-_register_forward(ops._add_norm_stats.default, 2, 2, True)
+_register_forward(ops._stats.default, 1, 0, True)
+_register_forward(ops._add_norm.default, 3, 2, False)
+_register_forward(ops._add_norm_stats.default, 3, 2, True)
 _register_forward(ops._gated_norm.default, 2, 1, False)
 _register_forward(ops._gated_norm_stats.default, 2, 1, True)
 _register_backward(ops._norm_backward.default, (0, 1), (2,), (WANT_DX, WANT_DWEIGHT, WANT_DBIAS))
-_register_backward(ops._add_norm_backward.default, (0, 1, 2), (3,), (WANT_DX, WANT_DRESIDUAL, WANT_DWEIGHT, WANT_DBIAS))
+_register_backward(ops._add_norm_backward.default, (0, 1, 2, 3), (4, 5),
+                   (WANT_DX, WANT_DRESIDUAL, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS))  # fmt: skip
 _register_backward(ops._gated_norm_backward.default, (0, 1, 2), (3, 4), (WANT_DX, WANT_DGATE, WANT_DWEIGHT, WANT_DBIAS))
 
 

@@ -133,6 +133,16 @@ def _restore(module) -> None:
             del module.__dict__[name]
 
 
+def _device_around(model, name: str) -> str:
+    """The kind of device of a module: of one without parameters, that of the nearest module around it that has some."""
+    path = name.split(".") if name else []
+    for length in range(len(path), -1, -1):
+        around = model.get_submodule(".".join(path[:length]))
+        if next(around.parameters(), None) is not None:
+            return device_of(around).type
+    return "cpu"
+
+
 def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     """Swaps every norm of the model whose arithmetic this library has, in place, and reports.
 
@@ -167,9 +177,12 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
         cls = type(module)
         if "norm" not in cls.__name__.lower() or next(module.children(), None) is not None or isinstance(module, _Patched):
             continue
+        module._rmsnorm_device = _device_around(model, name)
         trial = try_module(module, tolerance, known)
         if trial.spec is not None:
             module.__class__ = _class_for(cls)
-            module._rmsnorm_trial, module._rmsnorm_device = trial, device_of(module).type
+            module._rmsnorm_trial = trial
+        else:
+            del module._rmsnorm_device
         entries.append(Entry(name, module, cls.__name__, trial))
     return Report(entries)

@@ -16,12 +16,12 @@ from typing import Any, Union
 import torch
 
 from . import _torch_gates, sharded
-from ._options import LAYER, gate_mode, mode_of, partial_of
+from ._options import LAYER, gate_mode, mode_of, modulation_kind, partial_of
 from ._torch_options import channels_last
-from .torch import _run
+from .torch import _run, modulate
 
-__all__ = ["ChannelsFirstLayerNorm", "ChannelsFirstRMSNorm", "GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "PartialRMSNorm", "RMSNorm",
-           "ShardedLayerNorm", "ShardedRMSNorm"]  # fmt: skip
+__all__ = ["ChannelsFirstLayerNorm", "ChannelsFirstRMSNorm", "GatedRMSNorm", "LayerNorm", "LocalRMSNorm", "ModulatedNorm",
+           "PartialRMSNorm", "RMSNorm", "ShardedLayerNorm", "ShardedRMSNorm"]  # fmt: skip
 
 _Device = Union[torch.device, str, int, None]
 _EPSILON = {torch.float64: torch.finfo(torch.float64).eps}
@@ -143,11 +143,13 @@ class ChannelsFirstLayerNorm(torch.nn.LayerNorm):
 class GatedRMSNorm(torch.nn.RMSNorm):
     """RMSNorm with a gate of x's shape and dtype: ``norm(x) * act(gate)``, or ``norm(x * act(gate))`` with gate_place="before".
 
-    activation, rounding and groups are those of :func:`rmsnorm.torch.rms_norm`; the other arguments are those of :class:`RMSNorm`.
+    activation, rounding, groups and weight_offset are those of :func:`rmsnorm.torch.rms_norm`; the other arguments are those of
+    :class:`RMSNorm`. The weight starts at ``1 - weight_offset``: the norm is multiplied by 1.
 
-    >>> norm = GatedRMSNorm(64, eps=1e-6, gate_place="before")
-    >>> norm
-    GatedRMSNorm((64,), eps=1e-06, elementwise_affine=True, gate_place='before', activation='silu', rounding='after_weight', groups=1)
+    >>> norm = GatedRMSNorm(64, eps=1e-6, gate_place="before", weight_offset=1.0)
+    >>> norm  # doctest: +NORMALIZE_WHITESPACE
+    GatedRMSNorm((64,), eps=1e-06, elementwise_affine=True, gate_place='before', activation='silu', rounding='after_weight',
+    groups=1, weight_offset=1.0)
     >>> norm(torch.randn(2, 64), torch.randn(2, 64)).shape
     torch.Size([2, 64])
     """
@@ -155,8 +157,9 @@ class GatedRMSNorm(torch.nn.RMSNorm):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
         gate_place: str = "after", activation: str = "silu", rounding: str = "after_weight", groups: int = 1,
-        device: _Device = None, dtype: torch.dtype | None = None,
+        device: _Device = None, dtype: torch.dtype | None = None, weight_offset: float = 0.0,
     ) -> None:  # fmt: skip
+        self.weight_offset = weight_offset  # before the parameters are made, which depend on it
         super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
         self.gate_place, self.activation, self.rounding, self.groups = gate_place, activation, rounding, groups
         self._mode = mode_of(rounding, "inside") | gate_mode(True, gate_place, activation)
@@ -166,18 +169,50 @@ class GatedRMSNorm(torch.nn.RMSNorm):
         if not isinstance(groups, int) or groups < 1 or cols % groups:
             raise ValueError(f"groups is {groups!r}; it must be at least 1 and divide the {cols} elements of a row")
 
+    def reset_parameters(self) -> None:
+        if self.elementwise_affine:
+            torch.nn.init.constant_(self.weight, 1.0 - self.weight_offset)
+
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         _torch_gates.check_gate(gate)
 
         def run(x, weight, bias, eps, partial, mode):
             z = _as_autocast_does(gate, 0).flatten(-len(self.normalized_shape))
-            return _torch_gates.run(x, z, weight, bias, eps, 0.0, partial, self.groups, self._mode, None)
+            return _torch_gates.run(x, z, weight, bias, eps, self.weight_offset, partial, self.groups, self._mode, None)
 
         return _normalize(x, self.normalized_shape, self.weight, None, self.eps, 0, 0, run)
 
     def extra_repr(self) -> str:
-        names = ("gate_place", "activation", "rounding", "groups")
+        names = ("gate_place", "activation", "rounding", "groups", "weight_offset")
         return f"{super().extra_repr()}, {', '.join(f'{name}={getattr(self, name)!r}' for name in names)}"
+
+
+class ModulatedNorm(torch.nn.Module):
+    """adaLN: ``norm(x) * (1 + scale) + shift``, where scale and shift of each sample or row come with the call.
+
+    It has no parameters, and stands for a norm without any and the formula behind it, as in DiT. kind is "layer" or "rms"; the other
+    options are those of :func:`rmsnorm.torch.modulate`.
+
+    >>> norm = ModulatedNorm(kind="rms")
+    >>> norm
+    ModulatedNorm(eps=1e-06, kind='rms', rounding='before_weight', weight_offset=1.0, gain_rounding='as_weight')
+    >>> norm(torch.ones(2, 5, 8), torch.zeros(2, 8), torch.ones(2, 8)).shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self, eps: float = 1e-6, kind: str = "layer", rounding: str = "before_weight", weight_offset: float = 1.0,
+        gain_rounding: str = "as_weight",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        modulation_kind(kind), mode_of(rounding, "inside", gain_rounding)
+        self.eps, self._options = eps, dict(kind=kind, rounding=rounding, weight_offset=weight_offset, gain_rounding=gain_rounding)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor | None = None) -> torch.Tensor:
+        return modulate(x, scale, shift, self.eps, **self._options)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in (("eps", self.eps), *self._options.items()))
 
 
 # ---- columns that are spread over processes ----

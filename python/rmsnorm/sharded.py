@@ -115,7 +115,7 @@ class _ShardedNorm(torch.autograd.Function):
         wanted = ctx.bias_flags | WANT_DX * need_x | WANT_DWEIGHT * need_weight | WANT_DBIAS * need_bias
         if differentiated_again():
             rows = _Spread(stats, ctx.name)
-            dx, _, dweight, dbias = double_backward(ctx, dy, x, None, weight, wanted, x.dtype, rows)
+            dx, dweight, dbias = double_backward(ctx, dy, x, weight, wanted, rows)
         else:
             sums = _summed(_ops._split_backward_stats.default(dy, x, stats, weight, *ctx.options), ctx.name)
             dx, dweight, dbias = _ops._split_backward_apply.default(dy, x, stats, sums, weight, wanted, *ctx.options)

@@ -20,22 +20,23 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from . import _torch_autograd as _autograd
+from . import _torch_add as _add
 from . import _torch_gates as _gates
-from ._options import LAYER, STEPS, gate_mode, groups_of, mode_of
+from ._options import LAYER, STEPS, gate_mode, groups_of, mode_of, modulation_kind, modulation_per_sample
 from ._torch_ops import CUDA_KERNELS, KERNELS
 from ._torch_options import channels_last as _channels_last
 from ._torch_options import out_mode_of as _out_mode
 from ._torch_options import statistic_of as _statistic_of
 from ._torch_quantised import Quantised, layer_norm_quantised, rms_norm_quantised
+from ._torch_stats import Statistics, layer_norm_stats, rms_norm_stats
 
-__all__ = ["CUDA_KERNELS", "KERNELS", "Quantised", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "modulate",
-           "rms_norm", "rms_norm_quantised"]  # fmt: skip
+__all__ = ["CUDA_KERNELS", "KERNELS", "Quantised", "Statistics", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised",
+           "layer_norm_stats", "modulate", "rms_norm", "rms_norm_quantised", "rms_norm_stats"]  # fmt: skip
 
 _norm_operator = torch.ops.rmsnorm._norm.default
 # What an operator's __call__ calls: 0.3 microseconds less, but unknown to Dynamo.
 _norm_builtin = _norm_operator._op
 _weighted_norm_builtin = torch.ops.rmsnorm._weighted_norm.default._op
-_add_norm_operator = torch.ops.rmsnorm._add_norm.default
 _is_grad_enabled = torch.is_grad_enabled
 _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _dtensor = None  # the module rmsnorm.dtensor, once it is imported
@@ -73,19 +74,13 @@ def _run(x, weight, bias, eps, weight_offset=0.0, partial=0, groups=1, mode=0, i
     return _norm_builtin(x, weight, bias, eps, weight_offset, partial, groups, mode, indices)
 
 
-def _run_add(x, residual, weight, bias, *options):
-    if _dtensor is not None and x.dtype is residual.dtype and _dtensor.is_spread(x, weight, bias, options[3], options[5]):
-        total = x + residual  # rounded as the kernel rounds it
-        return _run(total, weight, bias, *options), total
-    if _is_grad_enabled() or _forward_ad._current_level >= 0:
-        transformed = _functorch_level() is not None or _forward_ad._current_level >= 0
-        if transformed or any(t is not None and t.requires_grad for t in (x, residual, weight, bias)):
-            if transformed or _is_dynamo_compiling():
-                function = _autograd.TracedAddNorm if _is_dynamo_compiling() else _autograd.ForwardAddNorm
-                residual, bias = _autograd.another(residual, x), _autograd.another(bias, weight)
-                return function.apply(x, residual, weight, bias, *options)[:2]
-            return _autograd.add_norm(x, residual, weight, bias, options)
-    return _add_norm_operator(x, residual, weight, bias, *options)
+def _run_add(x, residual, gate, weight, bias, *options):
+    """options: eps, weight_offset, partial, groups, mode, indices."""
+    if _dtensor is not None and gate is None and options[4] < STEPS and x.dtype is residual.dtype:
+        if _dtensor.is_spread(x, weight, bias, options[3], options[5]):
+            total = x + residual  # rounded as the kernel rounds it
+            return _run(total, weight, bias, *options), total
+    return _add.run(x, residual, gate, weight, bias, *options)
 
 
 def rms_norm(
@@ -113,7 +108,7 @@ def rms_norm(
     x is of float32, float64, bfloat16 or float16. weight and bias have the shape ``(n,)``, or ``(heads, n)`` with heads =
     ``x.shape[-2]``, and x's dtype or float32. gate has x's shape and dtype, and gets a gradient. gain_rounding: "as_weight" rounds
     ``weight + weight_offset`` to the weight's dtype, as Nemotron does. channels_first: over dimension 1. out_dtype: float32, bfloat16 or
-    float16, which the result is rounded to instead of x's dtype; not with a gate. Second derivatives and those in forward mode are
+    float16, which the result is rounded to instead of x's dtype. Second derivatives and those in forward mode are
     those of "wide" steps.
 
     >>> import torch
@@ -130,7 +125,7 @@ def rms_norm(
             gain_rounding=gain_rounding, steps=steps, out_dtype=out_dtype,
         ).movedim(-1, 1)  # fmt: skip
     plain = rounding == "after_weight" and eps_place == "inside" and gain_rounding == steps == "wide" and out_dtype is None
-    mode = 0 if plain else mode_of(rounding, eps_place, gain_rounding, steps) | _out_mode(x, out_dtype, gate)
+    mode = 0 if plain else mode_of(rounding, eps_place, gain_rounding, steps) | _out_mode(x, out_dtype)
     if gate is not None or gate_place != "after" or activation != "silu":
         mode |= gate_mode(gate is not None, gate_place, activation)
         groups = groups_of(groups)
@@ -166,7 +161,7 @@ def layer_norm(
 ) -> torch.Tensor:
     """``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimension; options as in :func:`rms_norm`."""
     mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
-    mode |= _out_mode(x, out_dtype, gate)
+    mode |= _out_mode(x, out_dtype)
     groups = groups_of(groups)
     if channels_first:
         x, gate = _channels_last(x), None if gate is None else _channels_last(gate)
@@ -185,6 +180,9 @@ def add_rms_norm(
     eps: float = 1e-6,
     *,
     bias: torch.Tensor | None = None,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     partial: int | float | None = None,
@@ -192,19 +190,23 @@ def add_rms_norm(
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``s = x + residual`` and its :func:`rms_norm`, in one pass: ``(y, s)``.
 
-    s has residual's dtype, which is x's or, with 16-bit x, float32; the norm is that of the rounded s, as in eager models.
+    s has residual's dtype, which is x's or, with 16-bit x, float32; the norm is that of the rounded s, as in eager models. The options
+    are those of :func:`rms_norm`. An out_dtype beside a residual of another dtype than x's has no gradients.
 
     >>> import torch
     >>> y, s = add_rms_norm(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 2.0]), eps=0.0)
     >>> s
     tensor([3., 4.])
     """
-    mode, groups = mode_of(rounding, eps_place, gain_rounding), groups_of(groups)
+    mode = mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
+    mode, groups = mode | _out_mode(x, out_dtype), groups_of(groups)
     partial, elements = _statistic_of(x, partial, indices, groups)
-    return _run_add(x, residual, weight, bias, eps, weight_offset, partial, groups, mode, elements)
+    return _run_add(x, residual, gate, weight, bias, eps, weight_offset, partial, groups, mode, elements)
 
 
 def add_layer_norm(
@@ -214,28 +216,24 @@ def add_layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
     *,
+    gate: torch.Tensor | None = None,
+    gate_place: str = "after",
+    activation: str = "silu",
     rounding: str = "after_weight",
     weight_offset: float = 0.0,
     groups: int = 1,
     eps_place: str = "inside",
     gain_rounding: str = "wide",
+    steps: str = "wide",
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``."""
-    mode, groups = LAYER | mode_of(rounding, eps_place, gain_rounding), groups_of(groups)
-    return _run_add(x, residual, weight, bias, eps, weight_offset, 0, groups, mode, None)
+    """``s = x + residual`` and its :func:`layer_norm`, in one pass: ``(y, s)``; as :func:`add_rms_norm`."""
+    mode = LAYER | mode_of(rounding, eps_place, gain_rounding, steps) | gate_mode(gate is not None, gate_place, activation)
+    mode, groups = mode | _out_mode(x, out_dtype), groups_of(groups)
+    return _run_add(x, residual, gate, weight, bias, eps, weight_offset, 0, groups, mode, None)
 
 
 # ---- adaLN ----
-
-
-def _samples_of(x, parameter, name):
-    """A scale or shift as (samples, n), or as (rows, n) where every row has its own; and which of them it is."""
-    per_sample = (x.shape[0], *(1,) * (x.dim() - 2), x.shape[-1])
-    if parameter.shape == x.shape:
-        return parameter.reshape(-1, x.shape[-1]), False
-    if tuple(parameter.shape) in (per_sample, (x.shape[0], x.shape[-1])):
-        return parameter.reshape(x.shape[0], x.shape[-1]), True
-    raise ValueError(f"{name} has the shape {tuple(parameter.shape)}; {(x.shape[0], x.shape[-1])}, {per_sample} or {tuple(x.shape)} is wanted")
 
 
 def modulate(
@@ -261,17 +259,9 @@ def modulate(
     tensor([[[-2.,  7.],
              [-2.,  7.]]])
     """
-    if kind not in ("layer", "rms"):
-        raise ValueError(f"kind is {kind!r}; it must be one of 'layer', 'rms'")
-    if x.dim() < 2:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; it needs a dimension of samples")
-    mode = (LAYER if kind == "layer" else 0) | mode_of(rounding, "inside", gain_rounding)
-    weight, per_sample = _samples_of(x, scale, "scale")
-    bias = None
-    if shift is not None:
-        bias, alike = _samples_of(x, shift, "shift")
-        if alike != per_sample:
-            raise ValueError("scale and shift must both belong to the samples, or both to the rows")
+    mode = modulation_kind(kind) | mode_of(rounding, "inside", gain_rounding)
+    per_sample = modulation_per_sample(x.shape, scale.shape, None if shift is None else shift.shape)
+    weight, bias = (None if t is None else t.reshape(-1, x.shape[-1]) for t in (scale, shift))
     samples = x.reshape(x.shape[0] if per_sample else 1, -1, x.shape[-1])
     if per_sample:
         samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension

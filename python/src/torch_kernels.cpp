@@ -38,11 +38,23 @@ template <bool DEVICE> void norm_stats(word *stack, uint64_t, uint64_t) {
   stack[1] = f.stats.give();
 }
 
+/* The statistics without the norm. */
+template <bool DEVICE> void stats_alone(word *stack, uint64_t, uint64_t) {
+  forward<DEVICE> f;
+  f.x.take(stack[0]);
+  f.indices.take_optional(stack[1 + SPEC_WORDS]);
+  f.x.read("x", &f.at);
+  read_options(&f.call.spec, &f.indices, stack + 1, &f.at);
+  f.run(true, false);
+  stack[0] = f.stats.give();
+}
+
 template <bool DEVICE> void add_norm(word *stack, uint64_t, uint64_t) {
   forward<DEVICE> f;
   f.x.take(stack[0]);
   f.residual.take(stack[1]);
-  f.read(stack + 2);
+  f.gate.take_optional(stack[2]);
+  f.read(stack + 3);
   f.run(false);
   stack[0] = f.y.give();
   stack[1] = f.sum.give();
@@ -52,7 +64,8 @@ template <bool DEVICE> void add_norm_stats(word *stack, uint64_t, uint64_t) {
   forward<DEVICE> f;
   f.x.take(stack[0]);
   f.residual.take(stack[1]);
-  f.read(stack + 2);
+  f.gate.take_optional(stack[2]);
+  f.read(stack + 3);
   f.run(true);
   stack[0] = f.y.give();
   stack[1] = f.sum.give();
@@ -111,6 +124,7 @@ template <bool DEVICE> struct backward {
     check_rows(dy.get(), &x.view, "dy must have the shape of x");
     check_rows(dsum.get(), &x.view, "dsum must have the shape of x");
     check_gate(gate.get(), &x.view, call.data_dtype);
+    require(gate.get() || !(wanted & WANT_DGATE), "there is no gate");
     check_weight(weight.get(), &x.view, "weight must have the shape (n,) or (heads, n)");
     check_weight(bias.get(), &x.view, "bias must have the shape (n,) or (heads, n)");
     check_stats(stats.view, x.view, call.spec);
@@ -158,12 +172,15 @@ template <bool DEVICE> void add_norm_backward(word *stack, uint64_t, uint64_t) {
   b.dy.take(stack[0]);
   b.x.take(stack[1]);
   b.dsum.take_optional(stack[2]);
-  b.read(stack + 3);
+  b.gate.take_optional(stack[3]);
+  b.bias.take_optional(stack[4]);
+  b.read(stack + 5);
   b.run();
   stack[0] = give_or_empty(b.made.dx, b.at);
   stack[1] = give_or_empty(b.dresidual, b.at);
-  stack[2] = give_or_empty(b.made.dweight, b.at);
-  stack[3] = give_or_empty(b.made.dbias, b.at);
+  stack[2] = give_or_empty(b.dgate, b.at);
+  stack[3] = give_or_empty(b.made.dweight, b.at);
+  stack[4] = give_or_empty(b.made.dbias, b.at);
 }
 
 template <bool DEVICE> void gated_norm_backward(word *stack, uint64_t, uint64_t) {
@@ -189,6 +206,7 @@ template <bool DEVICE> const char *register_kernels(const char *key) {
   static const named_kernel kernels[] = {{"_norm", norm<DEVICE>},
                                          {"_weighted_norm", weighted_norm<DEVICE>},
                                          {"_norm_stats", norm_stats<DEVICE>},
+                                         {"_stats", stats_alone<DEVICE>},
                                          {"_add_norm", add_norm<DEVICE>},
                                          {"_add_norm_stats", add_norm_stats<DEVICE>},
                                          {"_gated_norm", gated_norm<DEVICE>},

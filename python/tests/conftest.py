@@ -11,16 +11,17 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 pytest.register_assert_rewrite("torch_cases")
 
 SUITES = {
-    "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_gates_numpy.py", "test_numpy_types.py", "test_numpy_quantised.py", "test_process.py", "test_command.py",
-               "test_types.py"],
-              ["rmsnorm", "rmsnorm._numpy", "rmsnorm._numpy_backward", "rmsnorm._numpy_quantised"]),  # fmt: skip
+    "numpy": (["test_numpy.py", "test_numpy_errors.py", "test_gates_numpy.py", "test_numpy_types.py", "test_numpy_quantised.py",
+               "test_numpy_stats.py", "test_numpy_modulate.py", "test_process.py", "test_command.py", "test_types.py"],
+              ["rmsnorm", "rmsnorm._numpy", "rmsnorm._numpy_backward", "rmsnorm._numpy_quantised", "rmsnorm._numpy_stats",
+               "rmsnorm._numpy_modulate"]),  # fmt: skip
     "torch": (
         ["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_split.py",
-         "test_torch_channels.py", "test_torch_types.py", "test_torch_modulate.py",
-         "test_torch_quantised.py",
+         "test_torch_channels.py", "test_torch_types.py", "test_torch_modulate.py", "test_torch_steps.py", "test_torch_add.py",
+         "test_torch_stats.py", "test_torch_quantised.py",
          "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py",
          "test_gates_patch.py"],
-        ["rmsnorm.torch", "rmsnorm._torch_quantised", "rmsnorm.nn", "rmsnorm.sharded"],
+        ["rmsnorm.torch", "rmsnorm._torch_quantised", "rmsnorm._torch_stats", "rmsnorm.nn", "rmsnorm.sharded"],
     ),  # fmt: skip
     "cuda": (["test_torch_cuda.py", "test_torch_cuda_forms.py"], []),
     "transformers": (["test_transformers.py", "test_kernels.py", "test_gates_transformers.py"], []),

@@ -23,6 +23,7 @@ FUNCTIONS = {
 GATED = {
     "gate after": lambda x, w: (rt.layer_norm(x, w, w, gate=x.sin()),),
     "gate before": lambda x, w: (rt.rms_norm(x, w, gate=x.sin(), gate_place="before"),),
+    "gate and sum": lambda x, w: rt.add_rms_norm(x, x.cos(), w, bias=w, gate=x.sin()),
 }
 
 
@@ -52,6 +53,12 @@ def rows(rank, size):
             y = function(parts[0], weight)[0].full_tensor()
         # A row's bits do not depend on its shard. Those of a spread row depend on how it is cut.
         assert torch.equal(y, got[0].full_tensor()) and (place is placements[3] or torch.equal(y, expected[0])), (name, place)
+    for place in placements:
+        whole, part = (t.requires_grad_() for t in (x.clone(), distribute_tensor(x, mesh, [place])))
+        r, expected = (rt.layer_norm_stats(t).rstd for t in (part, whole))
+        assert torch.equal(r.full_tensor(), expected) and (place not in placements[:2] or r.placements == (place,))
+        r.sum().backward(), expected.sum().backward()
+        torch.testing.assert_close(part.grad.full_tensor(), whole.grad)
     module = rmsnorm.nn.RMSNorm(16)
     module.weight = torch.nn.Parameter(distribute_tensor(plain, mesh, [Replicate()]))
     y = module(distribute_tensor(x, mesh, [Shard(1)]))

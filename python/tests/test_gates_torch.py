@@ -283,7 +283,7 @@ def test_module():
     module = rmsnorm.nn.GatedRMSNorm(32, eps=1e-5, gate_place="before", activation="sigmoid", rounding="before_weight", groups=4)
     assert repr(module) == (
         "GatedRMSNorm((32,), eps=1e-05, elementwise_affine=True, gate_place='before', activation='sigmoid', "
-        "rounding='before_weight', groups=4)"
+        "rounding='before_weight', groups=4, weight_offset=0.0)"
     )
     assert list(module.state_dict()) == ["weight"] and isinstance(module, torch.nn.RMSNorm)
     x, z = torch.randn(2, 3, 5, 32)
@@ -291,6 +291,10 @@ def test_module():
     expected = rt.rms_norm(x, module.weight, 1e-5, gate=z, **options)
     assert torch.equal(module(x, z), expected) and torch.equal(module(x, gate=z), expected)
     assert torch.equal(copy.deepcopy(module)(x, z), expected)
+    centred = rmsnorm.nn.GatedRMSNorm(32, eps=1e-5, weight_offset=1.0)
+    assert not centred.weight.any() and torch.equal(centred(x, z), rmsnorm.nn.GatedRMSNorm(32, eps=1e-5)(x, z))
+    torch.nn.init.normal_(centred.weight)
+    assert torch.equal(centred(x, z), rt.rms_norm(x, centred.weight, 1e-5, gate=z, weight_offset=1.0))
     plain = rmsnorm.nn.GatedRMSNorm((4, 8), elementwise_affine=False)
     assert torch.equal(plain(x.unflatten(-1, (4, 8)), z.unflatten(-1, (4, 8))).flatten(-2),
                        rt.rms_norm(x, None, torch.finfo(torch.float32).eps, gate=z))  # fmt: skip

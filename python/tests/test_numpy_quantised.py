@@ -88,6 +88,13 @@ def test_residual_gate_and_other_options():
     found = rmsnorm.rms_norm_quantised(x, w, partial=0.25, out_dtype=np.float32, return_y=True)
     y = rmsnorm.rms_norm(x, w, partial=0.25, out_dtype=np.float32)
     assert np.array_equal(found.y, y) and _same(found.q, _reference("int8", y, 96)[0])
+    for kind, steps in (("rms", "terms"), ("rms", "rstd"), ("rms", "all"), ("layer", "all")):
+        norm, quantised = NORMS[kind]
+        y = norm(x, w, steps=steps)
+        assert steps == "terms" or not np.array_equal(y, norm(x, w))
+        assert _same(quantised(x, w, steps=steps).q, _reference("int8", y, 96)[0])
+    found = rmsnorm.rms_norm_quantised(x, w, gate=r, out_dtype=np.float32)
+    assert _same(found.q, _reference("int8", rmsnorm.rms_norm(x, w, gate=r, out_dtype=np.float32), 96)[0])
     found = rmsnorm.rms_norm_quantised(x, w, scale_least=0.5)
     q, scale = _reference("int8", rmsnorm.rms_norm(x, w), 96, 0.5)
     assert (scale == 0.5).all() and np.array_equal(found.scale, scale) and _same(found.q, q)

@@ -37,6 +37,25 @@ def test_backward(x_dtype, out_dtype):
     assert np.array_equal(got.dweight, wide.dweight) and np.array_equal(got.dbias, wide.dbias)
 
 
+@pytest.mark.parametrize("place", ["after", "before"])
+@pytest.mark.parametrize("x_dtype, out_dtype", PAIRS, ids=str)
+def test_beside_a_gate(x_dtype, out_dtype, place):
+    """The gate has x's type, and so has its gradient."""
+    x, w = _data(x_dtype)
+    z, r, dy = _data(x_dtype, 2)[0], _data(x_dtype, 3)[0], _data(out_dtype, 1)[0]
+    gate = dict(gate=z, gate_place=place)
+    wide_gate = dict(gate=z.astype(np.float32), gate_place=place)
+    y = rmsnorm.rms_norm(x, w, bias=w, out_dtype=out_dtype, **gate)
+    assert y.dtype == out_dtype
+    assert np.array_equal(y, rmsnorm.rms_norm(x.astype(np.float32), w, bias=w, **wide_gate).astype(out_dtype))
+    got = rmsnorm.rms_norm_backward(dy, x, w, bias=w, own_dtype=True, **gate)
+    wide = rmsnorm.rms_norm_backward(dy.astype(np.float32), x.astype(np.float32), w, bias=w, **wide_gate)
+    assert [g.dtype for g in got] == [x_dtype, np.float32, np.float32, x_dtype]
+    assert all(np.array_equal(g, right.astype(g.dtype)) for g, right in zip(got, wide))
+    both, total = rmsnorm.rms_norm(x, w, residual=r, out_dtype=out_dtype, **gate)
+    assert total.dtype == x_dtype and np.array_equal(both, rmsnorm.rms_norm(total, w, out_dtype=out_dtype, **gate))
+
+
 def test_gain_in_the_type_of_the_weight():
     x, w = _data(BF16)
     w = w.astype(BF16)
@@ -55,8 +74,8 @@ def test_errors():
         rmsnorm.rms_norm(x, w, out_dtype=np.float64)
     with pytest.raises(ValueError, match="out_dtype is float32; with x of float64"):
         rmsnorm.rms_norm(x.astype(np.float64), out_dtype=np.float32)
-    with pytest.raises(ValueError, match="out_dtype and gate"):
-        rmsnorm.rms_norm(x, w, gate=x, out_dtype=BF16)
+    with pytest.raises(TypeError, match="gate has dtype bfloat16; float32 is wanted"):
+        rmsnorm.rms_norm(x, w, gate=x.astype(BF16), out_dtype=BF16)
     with pytest.raises(TypeError, match="out has dtype float32; bfloat16 is wanted"):
         rmsnorm.rms_norm(x, w, out_dtype=BF16, out=np.empty_like(x))
     with pytest.raises(ValueError, match="gain_rounding is 'weight'"):

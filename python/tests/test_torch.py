@@ -197,9 +197,9 @@ def test_fake_results_have_the_strides_of_real_ones(size):
             options = (1e-5, 0.0, 0, 1, mode)
             with FakeTensorMode(allow_non_fake_inputs=False) as fakes:
                 fake = fakes.from_tensor(x)
-                expected = [*ops._norm_stats(fake, None, None, *options), *ops._add_norm_stats(fake, fake, None, None, *options)]
+                expected = [*ops._norm_stats(fake, None, None, *options), *ops._add_norm_stats(fake, fake, None, None, None, *options)]
                 expected += ops._norm_backward(fake, fake, None, expected[1], 7, *options)
-            real = [*ops._norm_stats(x, None, None, *options), *ops._add_norm_stats(x, x, None, None, *options)]
+            real = [*ops._norm_stats(x, None, None, *options), *ops._add_norm_stats(x, x, None, None, None, *options)]
             real += ops._norm_backward(x, x, None, real[1], 7, *options)
             for f, r in zip(expected, real):
                 assert f.shape == r.shape and f.dtype == r.dtype
@@ -261,10 +261,10 @@ def test_opcheck(dtype):
             torch.library.opcheck(ops._norm.default, (tensor, w, b, *options))
             torch.library.opcheck(ops._weighted_norm.default, (tensor, w, 1e-5))
             torch.library.opcheck(ops._norm_stats.default, (tensor, w, None, *options))
-        torch.library.opcheck(ops._add_norm.default, (x, r, None, None, *options))
-        torch.library.opcheck(ops._add_norm_stats.default, (x, r, w, b, *options))
+        torch.library.opcheck(ops._add_norm.default, (x, r, None, None, None, *options))
+        torch.library.opcheck(ops._add_norm_stats.default, (x, r, None, w, b, *options))
         torch.library.opcheck(ops._norm_backward.default, (x, x, w, stats, 7, *options))
-        torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, w, stats, 7, *options))
+        torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, None, None, w, stats, 7, *options))
 
 
 def test_weighted_norm():
@@ -533,9 +533,9 @@ def test_constant_memory():
         for _ in range(count):
             rt.rms_norm(x, w, bias=w)
             ops._norm_stats(strided, w, None, 1e-5)
-            ops._add_norm_stats(x, x, w, w, 1e-5)
+            ops._add_norm_stats(x, x, None, w, w, 1e-5)
             ops._norm_backward(x, strided, w, stats, 7, 1e-5)
-            ops._add_norm_backward(x, x, x, w, stats, 1, 1e-5)
+            ops._add_norm_backward(x, x, x, None, None, w, stats, 1, 1e-5)
             for bad in ((x, w[:3], w), (x, w, w.double()), (x.int(), w, w), (x, w, w[None, None])):
                 with pytest.raises(RuntimeError):
                     ops._norm(*bad, 1e-5)

@@ -157,7 +157,7 @@ class ImageNorm(torch.nn.LayerNorm):
 
 
 class StepwiseNorm2d(torch.nn.Module):
-    """Every step rounded to the type of the data: not an arithmetic of this library."""
+    """Every step rounded to the type of the data."""
 
     def __init__(self, width, eps=1e-6):
         super().__init__()
@@ -188,7 +188,8 @@ def test_patch_finds_norms_over_channels(dims, dtype):
     assert torch.equal(model(x), before)
 
 
-def test_patch_leaves_other_norms_over_channels_alone():
+def test_patch_finds_stepwise_norms_over_channels_and_leaves_others_alone():
     report = rmsnorm.patch(torch.nn.Sequential(StepwiseNorm2d(24), torch.nn.GroupNorm(1, 24)))
-    assert len(report.left_alone) == 2
-    assert report.left_alone[0].reason == "no arithmetic of this library gives its bits"
+    (stepwise,), (other,) = report.patched, report.left_alone
+    assert (stepwise.spec.kind, stepwise.spec.steps, stepwise.spec.image_dims) == ("layer", "all", 4)
+    assert other.class_name == "GroupNorm" and other.reason == "no arithmetic of this library gives its bits"

@@ -329,9 +329,9 @@ def test_opcheck():
         stats = ops._norm_stats(x, w, b, *options)[1]
         for tensor in (x, x.transpose(0, 1), x[:, 1:3]):
             torch.library.opcheck(ops._norm.default, (tensor, w, b, *options))
-        torch.library.opcheck(ops._add_norm_stats.default, (x, r, w, b, *options))
+        torch.library.opcheck(ops._add_norm_stats.default, (x, r, None, w, b, *options))
         torch.library.opcheck(ops._norm_backward.default, (x, x, w, stats, 7, *options))
-        torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, w, stats, 7, *options))
+        torch.library.opcheck(ops._add_norm_backward.default, (x, x, r, None, None, w, stats, 7, *options))
 
 
 # ---- the operations in two halves, for rows that are spread over GPUs ----

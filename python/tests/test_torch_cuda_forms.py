@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Channels first, results of other types, a rounded gain, adaLN and quantised results on CUDA tensors. Needs a GPU."""
+"""Channels first, results of other types, a rounded gain, adaLN, statistics alone, options of sums, quantised results and norms
+without a weight on CUDA tensors. Needs a GPU."""
 import pytest
 import torch
 
+import rmsnorm
 import rmsnorm.torch as rt
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -85,6 +87,58 @@ def test_modulate(kind, dtype):
         return norm(x, eps=1e-6) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
 
     _close(_gradients(modulated, (x, parts), dy), _gradients(formula, (x, parts), dy))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("options", [{}, dict(partial=32), dict(groups=4), dict(eps_place="outside")], ids=str)
+def test_statistics(options, dtype):
+    x, dr = torch.randn(33, 256).to(dtype), torch.randn(33, options.get("groups", 1))
+
+    def formula(x):
+        rows = x.float().unflatten(-1, (options.get("groups", 1), -1))[..., : options.get("partial")]
+        s = rows.square().mean(-1)
+        return 1 / (s.sqrt() + 1e-2) if "eps_place" in options else (s + 1e-2).rsqrt()
+
+    _close(_gradients(lambda x: rt.rms_norm_stats(x, 1e-2, **options), (x,), dr), _gradients(formula, (x,), dr))
+    mean, r = rt.layer_norm_stats(x, 1e-2)
+    _close([mean, r], [x.float().mean(-1, keepdim=True), (x.float().var(-1, correction=0, keepdim=True) + 1e-2).rsqrt()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("options", [dict(gate_place="after"), dict(gate_place="before"), dict(steps="all"), dict(steps="rstd"),
+                                     dict(out_dtype=torch.float32)], ids=str)  # fmt: skip
+def test_options_of_sums(options, dtype):
+    x, r, z = torch.randn(3, 33, 256).to(dtype)
+    w, dy = torch.randn(256).to(dtype), torch.randn(33, 256).to(options.get("out_dtype", dtype))
+
+    def added(x, r, w, z):
+        gate = dict(gate=z) if "gate_place" in options else {}
+        return rt.add_rms_norm(x, r, w, **gate, **options)[0] + 0 * z
+
+    def formula(x, r, w, z):
+        gate = dict(gate=z) if "gate_place" in options else {}
+        return rt.rms_norm(x + r, w, **gate, **options) + 0 * z
+
+    _close(_gradients(added, (x, r, w, z), dy), _gradients(formula, (x, r, w, z), dy))
+
+
+class UnweightedNorm(torch.nn.Module):
+    eps = 1e-6
+
+    def forward(self, x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+
+def test_patch_serves_norms_without_a_weight():
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), UnweightedNorm()).bfloat16()
+    x = torch.randn(33, 256).bfloat16()
+    before = model(x)
+    report = rmsnorm.patch(model)
+    assert [e.module._rmsnorm_device for e in report.patched] == [DEVICE]
+    with torch.profiler.profile() as profile:
+        _close([model(x)], [before])
+    assert any("rmsnorm::" in event.key for event in profile.key_averages())
 
 
 def _quantised(dtype, y, width):

@@ -62,6 +62,11 @@ def special(views):
         scale, shift = (p.detach().requires_grad_() for p in parts.chunk(6, dim=-1)[:2])
         y = rt.modulate(x, scale, shift)
         found += [y, *torch.autograd.grad(y, (scale, shift), x)]
+        leaf = x.detach().requires_grad_()
+        mean, r = rt.layer_norm_stats(leaf)
+        found += [mean, r, *torch.autograd.grad(r, leaf, r.detach()), rt.rms_norm_stats(x, groups=2)]
+        y, s = rt.add_layer_norm(leaf, x, gate=x, out_dtype=torch.bfloat16)
+        found += [y, s, *torch.autograd.grad((y, s), leaf, (y.detach(), x))]
         for dtype, block in (("int8", None), ("float8_e4m3fn", 4), ("float8_e5m2", None)):
             quantised = rt.rms_norm_quantised(x, dtype=dtype, block=block, residual=x, return_y=True)
             found += [quantised.q.view(torch.uint8), *quantised[1:]]
@@ -116,7 +121,7 @@ def memory():
 def calls(count):
     for _ in range(count):
         ops._norm(x, w, w, 1e-5)
-        ops._add_norm_stats(strided, x, w, w, 1e-5)
+        ops._add_norm_stats(strided, x, None, w, w, 1e-5)
         ops._norm_backward(x, strided, w, stats, 7, 1e-5)
         ops._quantised_norm(strided, x, None, None, 6, 16, 0.0, 1, w, None, 1e-5)
         ops._quantised_norm(x, None, None, w[:1], 5, 0, 0.0, 0, None, w, 1e-5)
@@ -138,6 +143,60 @@ before = memory()
 calls(3000)
 assert memory() - before < 2**21, memory() - before
 """)
+
+
+def test_patch_serves_norms_without_a_weight():
+    """Tensors that say they are on a GPU, and whose kernels are those of the double: it has no sums in torch's order, so that a norm
+    that was tried as one of the CPU would not run."""
+    out = run("""
+import rmsnorm
+from rmsnorm import _spec, _trial
+
+class OnDevice(torch.Tensor):
+    @property
+    def device(self):
+        return torch.device("cuda")
+
+def random_rows(shape, dtype, device, generator):
+    rows = torch.randn(shape, generator=generator).to(dtype)
+    return rows.as_subclass(OnDevice) if device.type == "cuda" else rows
+
+class UnweightedNorm(torch.nn.Module):
+    eps = 1e-6
+
+    def forward(self, x):
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale, self.norm = torch.nn.Parameter(torch.ones(width)), UnweightedNorm()
+
+    def forward(self, x):
+        return self.norm(x)
+
+use_double()
+_trial.random_rows = random_rows
+model = torch.nn.Sequential(Block(64), UnweightedNorm(), torch.nn.Sequential(Block(64)))
+for block in (model[0], model[2][0]):
+    block.scale = torch.nn.Parameter(block.scale.data.as_subclass(OnDevice))
+report = rmsnorm.patch(model)
+print(report)
+assert [e.module._rmsnorm_device for e in report.patched] == ["cuda"] * 3
+assert all(e.spec.sums == "rmsnorm" for e in report.patched)
+torch.manual_seed(1)
+x = torch.randn(5, 64).bfloat16()
+expected = model(x)  # on another kind of device: the old forward
+for rows, served in ((x.as_subclass(OnDevice), True), (x, False)):
+    with torch.profiler.profile() as profile:
+        y = model(rows)
+    assert any("rmsnorm::" in event.key for event in profile.key_averages()) == served
+    assert torch.equal(y.as_subclass(torch.Tensor), expected)
+report.undo()
+assert not any("_rmsnorm_device" in vars(m) for m in model.modules())
+""")
+    assert "3 of 3 norms run on rmsnorm" in out
 
 
 def test_a_library_that_lacks_a_function():

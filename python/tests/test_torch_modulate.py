@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import rmsnorm
+import rmsnorm.nn
 import rmsnorm.torch
 from rmsnorm import _core
 
@@ -82,6 +84,30 @@ def test_compile_and_second_derivatives():
     leaves = [t.double().requires_grad_() for t in (x[:2, :2, :4], parts[:2, :4], parts[:2, 4:8])]
     torch.autograd.gradcheck(rmsnorm.torch.modulate, leaves)
     torch.autograd.gradgradcheck(rmsnorm.torch.modulate, leaves)
+
+
+def test_the_numpy_functions_give_the_same_bits():
+    x, parts, dy = _data(torch.float32)
+    for kind in ("layer", "rms"):
+        y, (dx, dparts) = _gradients(_modulate, kind, x, parts, dy)
+        shift, scale = (p.numpy() for p in parts.chunk(6, dim=-1)[2:4])
+        assert torch.equal(y, torch.from_numpy(rmsnorm.modulate(x.numpy(), scale, shift, kind=kind)))
+        grads = rmsnorm.modulate_backward(dy.numpy(), x.numpy(), scale, kind=kind)
+        right = (dx, dparts.chunk(6, dim=-1)[3], dparts.chunk(6, dim=-1)[2])
+        assert all(torch.equal(torch.from_numpy(g), e) for g, e in zip(grads, right))
+
+
+def test_module():
+    x, parts, _ = _data(torch.bfloat16)
+    shift, scale = parts.chunk(6, dim=-1)[:2]
+    for kind in ("layer", "rms"):
+        module = rmsnorm.nn.ModulatedNorm(kind=kind)
+        assert torch.equal(module(x, scale, shift), _modulate(kind, x, scale, shift)) and not module.state_dict()
+        assert torch.equal(module(x, scale), rmsnorm.torch.modulate(x, scale, kind=kind))
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, scale, shift), module(x, scale, shift))
+    with pytest.raises(ValueError, match="kind is 'group'"):
+        rmsnorm.nn.ModulatedNorm(kind="group")
 
 
 def test_no_tokens():

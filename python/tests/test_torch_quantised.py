@@ -60,6 +60,13 @@ def test_other_options():
     right = rmsnorm.rms_norm_quantised(_array(x), _array(w), indices=[1, 5], out_dtype="float32", return_y=True)
     _same(found, right)
     assert found.y.dtype is torch.float32
+    for steps in ("terms", "rstd", "all"):
+        _same(rmsnorm.torch.rms_norm_quantised(x, w, steps=steps), rmsnorm.rms_norm_quantised(_array(x), _array(w), steps=steps))
+    found = rmsnorm.torch.layer_norm_quantised(x, w, b, steps="all", return_y=True)
+    assert torch.equal(found.y, rmsnorm.torch.layer_norm(x, w, b, steps="all"))
+    _same(found, rmsnorm.layer_norm_quantised(_array(x), _array(w), _array(b), steps="all", return_y=True))
+    found = rmsnorm.torch.rms_norm_quantised(x, w, gate=z, out_dtype=torch.float32, return_y=True)
+    assert torch.equal(found.y, rmsnorm.torch.rms_norm(x, w, gate=z, out_dtype=torch.float32))
 
 
 def test_layouts():

@@ -5,6 +5,7 @@ import torch
 
 import rmsnorm
 import rmsnorm.torch
+from rmsnorm._options import OUT
 
 PAIRS = [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.float16, torch.bfloat16)]
 NORMS = {"rms": rmsnorm.torch.rms_norm, "layer": rmsnorm.torch.layer_norm}
@@ -48,6 +49,54 @@ def test_the_weight_alone_needs_a_gradient():
     assert torch.equal(dw, right)
 
 
+@pytest.mark.parametrize("place", ["after", "before"])
+@pytest.mark.parametrize("x_dtype, out_dtype", PAIRS, ids=str)
+@pytest.mark.parametrize("kind", NORMS)
+def test_beside_a_gate(kind, x_dtype, out_dtype, place):
+    """The gate has x's type, and so has its gradient."""
+    (x, w), z, dy = _data(x_dtype), _data(x_dtype, 2)[0], _data(out_dtype, 1)[0]
+
+    def norm(x, w, b, z, out_dtype=None):
+        return NORMS[kind](x, w, bias=b, gate=z, gate_place=place, out_dtype=out_dtype)
+
+    y, grads = _gradients(lambda *leaves: norm(*leaves, out_dtype), (x, w, w + 1, z), dy)
+    wide, wide_grads = _gradients(norm, (x.float(), w, w + 1, z.float()), dy.float())
+    assert y.dtype is out_dtype and torch.equal(y, wide.to(out_dtype))
+    assert [g.dtype for g in grads] == [x_dtype, torch.float32, torch.float32, x_dtype]
+    assert all(torch.equal(g, right.to(g.dtype)) for g, right in zip(grads, wide_grads))
+    with torch.no_grad():
+        assert torch.equal(norm(x, w, w + 1, z, out_dtype), y)
+
+
+@pytest.mark.parametrize("place", ["after", "before"])
+def test_compile_and_second_derivatives_and_forward_mode_beside_a_gate(place):
+    (x, w), z, dy = _data(torch.bfloat16), _data(torch.bfloat16, 2)[0], _data(torch.float32, 1)[0]
+
+    def norm(x, w, z):
+        return rmsnorm.torch.rms_norm(x, w, gate=z, gate_place=place, out_dtype=torch.float32)
+
+    y, grads = _gradients(norm, (x, w, z), dy)
+    compiled_y, compiled_grads = _gradients(torch.compile(norm, fullgraph=True, backend="aot_eager"), (x, w, z), dy)
+    assert torch.equal(y, compiled_y) and all(map(torch.equal, grads, compiled_grads))
+    leaves = [t.clone().requires_grad_() for t in (x, w, z)]
+    again = torch.autograd.grad(norm(*leaves), leaves, dy, create_graph=True)
+    for got, right in zip(again, grads):
+        torch.testing.assert_close(got, right, atol=0.04, rtol=0.02)
+    directions = tuple(torch.ones_like(t) for t in (x, w, z))
+    _, tangent = torch.func.jvp(norm, (x, w, z), directions)
+    _, right = torch.func.jvp(norm, (x.float(), w, z.float()), tuple(d.float() for d in directions))
+    assert tangent.dtype is torch.float32 and torch.equal(tangent, right)
+
+
+def test_the_weight_or_the_gate_alone_needs_a_gradient():
+    (x, w), z, dy = _data(torch.float32), _data(torch.float32, 2)[0], _data(torch.bfloat16, 1)[0]
+    for i in (1, 2):
+        leaves = [t.clone().requires_grad_(i == j) for j, t in enumerate((x, w, z))]
+        found = [torch.autograd.grad(rmsnorm.torch.rms_norm(*leaves[:2], gate=leaves[2], out_dtype=dtype), leaves[i], g)[0]
+                 for dtype, g in ((torch.bfloat16, dy), (None, dy.float()))]  # fmt: skip
+        assert torch.equal(*found)
+
+
 def test_rounded_before_the_weight_as_llama():
     x, w = _data(torch.bfloat16)
     h = rmsnorm.torch.rms_norm(x, eps=1e-6)  # rounded to bfloat16
@@ -76,7 +125,7 @@ def test_compile_and_second_derivatives_and_forward_mode():
 @pytest.mark.parametrize("x_dtype, out_dtype", PAIRS, ids=str)
 def test_operators_pass_opcheck(x_dtype, out_dtype):
     (x, w), dy = _data(x_dtype), _data(out_dtype, 1)[0]
-    mode = 256 * {torch.float32: 1, torch.bfloat16: 3}[out_dtype]
+    mode = OUT * {torch.float32: 1, torch.bfloat16: 3}[out_dtype]
     torch.library.opcheck(torch.ops.rmsnorm._norm.default, (x, w, w, 1e-5, 1.0, 0, 1, mode | 128))
     _, stats = torch.ops.rmsnorm._norm_stats(x, w, w, 1e-5, 1.0, 0, 1, mode | 128)
     torch.library.opcheck(torch.ops.rmsnorm._norm_backward.default, (dy, x, w, stats, 7, 1e-5, 1.0, 0, 1, mode | 128))
@@ -104,8 +153,8 @@ def test_errors():
     with pytest.raises(ValueError, match="out_dtype is float32; with x of float64"):
         rmsnorm.torch.layer_norm(x.double(), out_dtype=torch.float32)
     for norm in NORMS.values():
-        with pytest.raises(ValueError, match="out_dtype and gate"):
-            norm(x, w, gate=x, out_dtype=torch.bfloat16)
+        with pytest.raises(RuntimeError, match="gate .*dtype"):
+            norm(x, w, gate=x.bfloat16(), out_dtype=torch.bfloat16)
 
 
 # ---- rmsnorm.patch ----

@@ -20,6 +20,12 @@ dx, dweight, dbias, dgate = rmsnorm.layer_norm_backward(x, x, gate=x, gate_place
 found = rmsnorm.rms_norm_quantised(x, dtype="q8_0", residual=x, return_y=True)
 q, scale, y, total = found
 y = rmsnorm.rms_norm(x, out_dtype=np.float16, gain_rounding="as_weight")
+r = rmsnorm.rms_norm_stats(x, partial=0.5)
+mean, r = rmsnorm.layer_norm_stats(x, threads=None)
+dx = rmsnorm.rms_norm_stats_backward(r, x)
+dx = rmsnorm.layer_norm_stats_backward(mean, None, x)
+y = rmsnorm.modulate(x, x, kind="rms")
+dx, dscale, dshift = rmsnorm.modulate_backward(x, x, x)
 version: str = rmsnorm.__version__
 """
 BAD = """
@@ -33,6 +39,8 @@ dx, dweight, dbias = rmsnorm.rms_norm_backward(x, x, gate=x)
 rmsnorm.layer_norm_backward(x, x).dgate
 rmsnorm.patch(x, tolerance="none")
 rmsnorm.rms_norm_quantised(x, dtype=8)
+rmsnorm.layer_norm_stats(x).variance
+rmsnorm.modulate(x, 1.0)
 """
 
 
@@ -51,4 +59,4 @@ def test_a_program_without_mistakes(tmp_path):
 def test_a_program_with_mistakes(tmp_path):
     result = check(tmp_path, BAD)
     lines = [int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line]
-    assert lines == [6, 7, 8, 9, 10, 11], result.stdout + result.stderr
+    assert lines == [6, 7, 8, 9, 10, 11, 12, 13], result.stdout + result.stderr
