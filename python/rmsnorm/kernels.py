@@ -14,7 +14,7 @@ import functools
 import torch
 
 from ._options import TORCH_SUMS
-from ._spec import Spec, eps_of
+from ._spec import Spec, named_eps
 from ._trial import try_module
 from .torch import CUDA_KERNELS, _run
 
@@ -56,7 +56,7 @@ class _RMSNorm(torch.nn.Module):
         eps_name, weight_offset, mode = arithmetic
         if hidden_states.device.type != "cpu":
             mode &= ~TORCH_SUMS
-        eps = eps_of(self, eps_name, hidden_states)
+        eps = named_eps(self, eps_name, hidden_states)
         return _run(hidden_states, weight, getattr(self, "bias", None), eps, weight_offset, 0, 1, mode)
 
 
