@@ -12,6 +12,7 @@ from .torch import _run
 
 _STEPS = {torch.float32: 4}  # of the last place, by which sums in another order may change a result; 2 otherwise
 _STEP_NAMES = {"terms": ", both terms of its gradient rounded", "rstd": ", 1/rms rounded", "all": ", every step rounded"}
+NARROW = (torch.bfloat16, torch.float16)
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps", "layer_norm_eps")
 
 
@@ -22,7 +23,7 @@ class Spec:
     kind: str  # "rms" or "layer"
     rounding: str  # "after_weight" or "before_weight"
     weight_offset: float
-    eps_name: str  # the attribute that holds eps
+    eps_name: str  # the attribute that holds eps; "": none does
     sums: str  # whose order the squares are added in: "torch" or "rmsnorm"
     gate_place: str | None = None  # "after", "before"; None: there is no gate
     activation: str = "silu"  # of the gate
@@ -31,6 +32,9 @@ class Spec:
     steps: str = "wide"  # or "terms", "rstd", "all": what else is rounded, as in rms_norm
     eps_place: str = "inside"  # or "clamp"
     image_dims: int = 0  # of the images whose channels, dimension 1, are normalised; 0: the last dimension is
+    eps: float | None = None  # as it was measured, where no attribute holds it
+    weight_name: str = "weight"  # the attribute that holds the weight
+    inner: str = ""  # the norm inside the module that the result takes the place of; it holds eps
 
     @property
     def mode(self) -> int:
@@ -46,16 +50,18 @@ class Spec:
         channels = f" over the channels of {self.image_dims} dimensions" if self.image_dims else ""
         gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
         steps = _STEP_NAMES.get(self.steps, "")
-        bound = ", eps as a bound of the root mean square" if self.eps_place == "clamp" else ""
-        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{steps}{bound}{gate}"
+        eps = ", eps as a bound of the root mean square" if self.eps_place == "clamp" else ""
+        eps += "" if self.eps is None else f", eps measured as {self.eps:g}"
+        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{steps}{eps}{gate}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """spec is None if nothing gives the norm's bits, and reason says why. Of `compared` elements of bfloat16 `differing` had
     other bits. dtypes: the types of data that were tried. With a gate, forms are the shapes that are served (see _gated_trial),
-    and mixed says whether rows of float32 are, beside a gate and a weight of 16 bits. Without a gate, promoted has the types of 16-bit
-    rows that are served beside a weight of float32, each with the type of the result."""
+    and mixed says whether rows of float32 are, beside a gate and a weight of 16 bits. promoted has the types of 16-bit rows that
+    are served beside a weight of float32, each with the arithmetic and the type of the result. unserved: calls that one might
+    expect to be served and that go to the old forward, in words."""
 
     spec: Spec | None
     reason: str = ""
@@ -64,17 +70,34 @@ class Trial:
     dtypes: tuple[torch.dtype, ...] = ()
     forms: frozenset[tuple[int, bool]] = frozenset()
     mixed: bool = False
-    promoted: tuple[tuple[torch.dtype, torch.dtype], ...] = ()
+    promoted: tuple[tuple[torch.dtype, tuple[Spec, torch.dtype]], ...] = ()
+    unserved: str = ""
 
 
-def eps_of(module, eps_name, x):
-    eps = getattr(module, eps_name)
+def with_promotions(trial: Trial, found: dict[torch.dtype, tuple[Spec, torch.dtype] | None]) -> Trial:
+    """found: of the types of rows that the module takes beside its weight of float32; None: nothing gives its results."""
+    promoted = tuple((dtype, how) for dtype, how in found.items() if how is not None)
+    missing = " and ".join(str(dtype).removeprefix("torch.") for dtype, how in found.items() if how is None)
+    unserved = f"rows of {missing} beside its float32 weight keep the old forward" if missing else ""
+    return dataclasses.replace(trial, promoted=promoted, unserved=unserved)
+
+
+def eps_of(module, spec: Spec, x):
+    if spec.eps is not None:
+        return spec.eps
+    return named_eps(getattr(module, spec.inner) if spec.inner else module, spec.eps_name, x)
+
+
+def named_eps(module, name, x):
+    eps = getattr(module, name)
     if eps is None:  # torch.nn.RMSNorm
         return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     return eps
 
 
 def eps_name_of(module) -> str | None:
+    """The attribute of the module, or of the norm inside it, that holds eps."""
+    module = next(module.children(), module)
     for name in _EPS_NAMES:
         value = getattr(module, name, "absent")
         if isinstance(value, float) or (value is None and isinstance(module, torch.nn.RMSNorm)):
@@ -88,12 +111,32 @@ def device_of(module) -> torch.device:
     return torch.device(module.__dict__.get("_rmsnorm_device", "cpu")) if parameter is None else parameter.device
 
 
+def weight_name_of(module) -> str:
+    """The module's only parameter, whatever its name is."""
+    names = [name for name, _ in module.named_parameters(recurse=False) if name != "bias"]
+    return names[0] if len(names) == 1 else "weight"
+
+
+def group_counts(module) -> list[int]:
+    """1, and what attributes such as group_size and n_groups may mean."""
+    weight, counts = getattr(module, weight_name_of(module), None), {1}
+    if weight is not None and weight.dim() == 1:
+        for name, value in vars(module).items():
+            if "group" in name and type(value) is int and value > 0 and len(weight) % value == 0:
+                counts |= {value, len(weight) // value}
+    return sorted(counts)
+
+
 def run_plain(module, spec: Spec, x, out_dtype=None):
-    """The result of a module without a gate on this library; out_dtype: its type, where it is not x's."""
-    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    """The result of a module without a gate on this library; out_dtype: its type, where it is not x's. Groups are short rows, each
+    with weights of its own: torch's order of sums is that of a row."""
+    weight, bias = getattr(module, spec.weight_name, None), getattr(module, "bias", None)
     rows = x.movedim(1, -1) if spec.image_dims else x
-    mode = spec.mode | out_mode_of(x, out_dtype)
-    y = _run(rows, weight, bias, eps_of(module, spec.eps_name, x), spec.weight_offset, 0, 1, mode)
+    if spec.groups > 1:
+        rows, weight, bias = (t if t is None else t.unflatten(-1, (spec.groups, -1)) for t in (rows, weight, bias))
+    y = _run(rows, weight, bias, eps_of(module, spec, x), spec.weight_offset, 0, 1, spec.mode | out_mode_of(x, out_dtype))
+    if spec.groups > 1:
+        y = y.flatten(-2)
     return y.movedim(-1, 1) if spec.image_dims else y
 
 
@@ -101,8 +144,15 @@ def random_rows(shape, dtype, device, generator):
     return torch.randn(shape, generator=generator, device="cpu").to(device=device, dtype=dtype)
 
 
-def compare(got, expected) -> tuple[int, bool]:
-    """How many elements have other bits, and whether all are within a few steps, at the row's largest element, of what is right."""
-    step = torch.finfo(got.dtype).eps * expected.abs().amax(-1, keepdim=True).double()
-    near = bool(((got.double() - expected.double()).abs() <= _STEPS.get(got.dtype, 2) * step).all())
-    return int((got != expected).sum()), near
+def compare(got, expected, rounded=None) -> tuple[int, bool]:
+    """How many elements have other bits, and whether all are within a few steps, at the row's largest element, of what is right.
+    rounded: the type of fewer bits that the results were rounded to on their way, whose steps are then meant; those that differ by
+    no more than steps of their own type have not been rounded to something else, and do not count."""
+    largest, difference = expected.abs().amax(-1, keepdim=True).double(), (got.double() - expected.double()).abs()
+
+    def within(dtype):
+        return difference <= _STEPS.get(dtype, 2) * torch.finfo(dtype).eps * largest
+
+    if rounded is None:
+        return int((got != expected).sum()), bool(within(got.dtype).all())
+    return int((~within(got.dtype)).sum()), bool(within(rounded).all())

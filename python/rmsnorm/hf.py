@@ -18,7 +18,7 @@ import torch
 from . import _gated_trial, _pair_trial
 from ._options import TOLERANCE
 from ._spec import Spec, Trial, device_of, run_plain
-from ._trial import try_module
+from ._trial import is_norm, served, try_module
 
 __all__ = ["Entry", "Report", "Spec", "Trial", "patch"]
 
@@ -45,11 +45,12 @@ class Entry:
     def describe(self) -> str:
         if self.spec is None:
             return f"left alone: {self.reason}"
+        unserved = f"; {self.trial.unserved}" if self.trial.unserved else ""
         if self.spec.sums == "torch":
-            return f"{self.spec}, the same bits"
+            return f"{self.spec}, the same bits{unserved}"
         counts = f"{self.trial.differing:,} of {self.trial.compared:,}"
         why = "sums in another order" if self.spec.gate_place is None else "another exponential and order of sums"
-        return f"{self.spec}, {why}: {counts} elements differ in the last place"
+        return f"{self.spec}, {why}: {counts} elements differ in the last place{unserved}"
 
 
 class Report:
@@ -91,22 +92,18 @@ class _Patched:
     _rmsnorm_device: str  # where the norm was tried
 
     def forward(self, *inputs, **named):
-        trial, weight = self._rmsnorm_trial, getattr(self, "weight", None)
-        spec = trial.spec
-        if spec.gate_place is not None:
-            arguments = _gated_trial.served(self, trial, self._rmsnorm_device, inputs, named)
+        trial, device = self._rmsnorm_trial, self._rmsnorm_device
+        if trial.spec.gate_place is not None:
+            arguments = _gated_trial.served(self, trial, device, inputs, named)
             if arguments is not None:
-                return _gated_trial.run(self, spec, *arguments)
-        elif spec.eps_place == "clamp":
-            if _pair_trial.served(self, trial, self._rmsnorm_device, inputs, named):
+                return _gated_trial.run(self, *arguments)
+        elif trial.spec.eps_place == "clamp":
+            if _pair_trial.served(self, trial, device, inputs, named):
                 return _pair_trial.run(self, *inputs)
-        elif len(inputs) == 1 and not named:
-            (x,) = inputs
-            if x.device.type == self._rmsnorm_device and spec.image_dims in (0, x.dim()):
-                if x.dtype in trial.dtypes and (weight is None or weight.dtype is x.dtype):
-                    return run_plain(self, spec, x)
-                if weight is not None and weight.dtype is torch.float32 and x.dtype in dict(trial.promoted):
-                    return run_plain(self, spec, x, dict(trial.promoted)[x.dtype])
+        else:
+            arguments = served(self, trial, device, inputs, named)
+            if arguments is not None:
+                return run_plain(self, *arguments)
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
 
     def __reduce_ex__(self, protocol):
@@ -146,11 +143,15 @@ def _device_around(model, name: str) -> str:
 def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     """Swaps every norm of the model whose arithmetic this library has, in place, and reports.
 
-    A norm is a module without children whose class has "norm" in its name. It is tried in bfloat16, float32 and its own type
+    A norm is a module without children whose class has "norm" in its name, or one with a single parameter around such a norm that
+    has none, as MoonshineStreaming's. It is tried in bfloat16, float32 and its own type
     with random parameters. On the CPU an RMSNorm of torch's operations gets torch's order of sums and then gives the same bits.
     Where that cannot be had (LayerNorm, GPUs) the library's own order is taken if at most the share `tolerance` of the trial's
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
     swapped that does not give equal bits.
+
+    An eps that is no attribute of the module, as in OLMo's, is measured, and stays what it was then. An attribute is read at each
+    call.
 
     Norms over the channels of images (N, C, H, W), or of (N, C, W), are found in the same way.
 
@@ -161,7 +162,7 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     as well. A norm of queries and keys, ``forward(query_states, key_states)``, is swapped if it is Zaya's.
 
     A norm whose weight is float32 is tried with rows of bfloat16 and float16 as well, and then gives what the module gives,
-    float32 in Llama's case.
+    float32 in Llama's case. Where this library has not that arithmetic, such calls go to the old forward, and the report says so.
 
     Modules keep their parameters, names, hooks and isinstance; only their class is a subclass of the old one. Calls with
     other types than were tried or on another kind of device than the module's go to the old forward.
@@ -173,16 +174,21 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     if not 0 <= tolerance <= 1:
         raise ValueError(f"tolerance is {tolerance}; it is a share, between 0 and 1")
     entries, known = [], {}
+    inner: set[torch.nn.Module] = set()  # norms that a swapped one no longer calls
     for name, module in model.named_modules():
         cls = type(module)
-        if "norm" not in cls.__name__.lower() or next(module.children(), None) is not None or isinstance(module, _Patched):
-            continue
-        module._rmsnorm_device = _device_around(model, name)
-        trial = try_module(module, tolerance, known)
-        if trial.spec is not None:
-            module.__class__ = _class_for(cls)
-            module._rmsnorm_trial = trial
-        else:
-            del module._rmsnorm_device
-        entries.append(Entry(name, module, cls.__name__, trial))
+        if isinstance(module, _Patched):
+            inner.update(module.children())
+        elif is_norm(module) and module not in inner:
+            module._rmsnorm_device = _device_around(model, name)
+            trial = try_module(module, tolerance, known)
+            if trial.spec is not None:
+                module.__class__ = _class_for(cls)
+                module._rmsnorm_trial = trial
+                inner.update(module.children())
+            else:
+                del module._rmsnorm_device
+                if next(module.children(), None) is not None:
+                    continue  # the norm inside it comes next
+            entries.append(Entry(name, module, cls.__name__, trial))
     return Report(entries)

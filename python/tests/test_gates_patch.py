@@ -100,6 +100,15 @@ class NarrowNorm(Body):
         return self.weight * self.normed(x.float() * F.silu(gate)).to(x.dtype)
 
 
+class OutsideNorm(Body):
+    """eps in another place, which rows much larger than it do not show."""
+
+    def forward(self, x, gate):
+        f = x.float()
+        f = f / (f.pow(2).mean(-1, keepdim=True).sqrt() + self.variance_epsilon)
+        return (self.weight * f.to(x.dtype) * F.silu(gate.float())).to(x.dtype)
+
+
 class AddingNorm(Body):
     def forward(self, x, gate):
         return (self.weight * self.normed(x.float()) + F.silu(gate.float())).to(x.dtype)
@@ -122,7 +131,7 @@ class FailingNorm(Body):
         raise KeyError("no")
 
 
-NOT_OFFERED = [TanhNorm, NarrowNorm, AddingNorm, OtherNameNorm, WeightlessNorm, FailingNorm]
+NOT_OFFERED = [TanhNorm, NarrowNorm, OutsideNorm, AddingNorm, OtherNameNorm, WeightlessNorm, FailingNorm]
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +277,47 @@ def test_gradients(body):
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("body", OFFERED, ids=lambda b: b.__name__)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_float32_beside_16_bits(body, dtype, calls):
+    """Mamba's results are then of float32: products of what was rounded to 16 bits."""
+    model = holder(body, torch.float32)
+    own = copy.deepcopy(model["a"])
+    report = rmsnorm.patch(model)
+    assert not report.patched[0].trial.unserved
+    x, z = (t.requires_grad_() for t in rows(40, 3, dtype=dtype))
+    calls.clear()
+    y, expected = model["a"](x, z), own(x, z)
+    assert len(calls) == 1 and y.dtype is expected.dtype is (torch.float32 if body in (MambaNorm, ZambaNorm) else dtype)
+    dy = torch.randn_like(y)
+    ours, theirs = (torch.autograd.grad(r, (x, z, m.weight), dy) for r, m in ((y, model["a"]), (expected, own)))
+    step = torch.finfo(dtype).eps
+    for a, b in zip((y, *ours[:2]), (expected, *theirs[:2])):
+        assert a.dtype is b.dtype and (a != b).float().mean() < 0.002
+        assert ((a - b).abs() <= 2 * step * b.abs().amax(-1, keepdim=True)).all()
+    # dweight is a sum of terms, of which a few differ by a step of 16 bits
+    assert ours[2].dtype is theirs[2].dtype is torch.float32
+    terms = (dy * expected / own.weight).abs().flatten(0, 1)
+    assert ((ours[2] - theirs[2]).abs() <= 3 * step * terms.amax(0) + 32 * torch.finfo(torch.float32).eps * terms.sum(0)).all()
+    mixed = z.detach().float()
+    assert torch.equal(model["a"](x, mixed), own(x, mixed)) and len(calls) == 1  # a gate of another type than the rows
+
+
+class PromotedNorm(MambaNorm):
+    def forward(self, hidden_states, gate=None):
+        y = super().forward(hidden_states, gate)
+        return y if self.weight.dtype is hidden_states.dtype else y + 1
+
+
+def test_the_report_tells_which_rows_keep_the_old_forward(calls):
+    model = holder(PromotedNorm, torch.float32)
+    own = copy.deepcopy(model["a"])
+    assert "rows of bfloat16 and float16 beside its float32 weight keep the old forward" in str(rmsnorm.patch(model))
+    x, z = rows(4)
+    calls.clear()
+    assert torch.equal(model["a"](x, z), own(x, z)) and not calls
+
+
 def test_patched_modules_behave():
     model = holder(QwenNorm)
     keys, (x, z) = list(model.state_dict()), rows(5)
@@ -292,3 +342,14 @@ def test_compile(body):
     rmsnorm.patch(model)
     x, z = rows(5, 3)
     assert torch.equal(torch.compile(model["a"], fullgraph=True)(x, z), model["a"](x, z))
+
+
+def test_compile_with_a_weight_of_float32():
+    torch._dynamo.reset()
+    model = holder(MambaNorm, torch.float32)
+    rmsnorm.patch(model)
+    x, z = (t.requires_grad_() for t in rows(5, 3))
+    results = [norm(x, z) for norm in (torch.compile(model["a"], fullgraph=True), model["a"])]
+    assert torch.equal(*results) and results[0].dtype is torch.float32
+    gradients = [torch.autograd.grad(y.square().sum(), (x, z, model["a"].weight)) for y in results]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients))

@@ -5,6 +5,7 @@ import io
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import rmsnorm
 import rmsnorm.torch  # registers the operators
@@ -85,6 +86,53 @@ class NarrowOffsetNorm(Body):
         return (self.normed(x) * (1 + self.weight).float()).to(x.dtype)
 
 
+class GroupsNorm(Body):
+    """Gemma's, in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.group_size = 16
+
+    def forward(self, x):
+        f = self.normed(x.float().reshape(*x.shape[:-1], -1, self.group_size)).flatten(-2)
+        return (f * (1.0 + self.weight.float())).type_as(x)
+
+
+class ScaleNorm(torch.nn.Module):
+    """Its weight has another name, and its eps none."""
+
+    eps_of_rows = (1e-5,)
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(64))
+
+    def forward(self, x):
+        f = x.float()
+        return self.scale * (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + self.eps_of_rows[0])).to(x.dtype)
+
+
+class OlmoNorm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.normalized_shape = (64,)
+
+    def forward(self, hidden_states):
+        return F.layer_norm(hidden_states.float(), self.normalized_shape, None, None, eps=1e-5).to(hidden_states.dtype)
+
+
+class MoonshineNorm(torch.nn.Module):
+    """A parameter around a norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.ln = torch.nn.LayerNorm(64, elementwise_affine=False)
+        self.gamma = torch.nn.Parameter(torch.randn(64) * 0.2)
+
+    def forward(self, x):
+        return self.ln(x) * (self.gamma + 1.0)
+
+
 # Bodies whose sums are torch's own come out with equal bits.
 OFFERED = {
     LlamaNorm: ("rms", "before_weight", 0),
@@ -98,6 +146,10 @@ OFFERED = {
     WeightlessNorm: ("rms", "after_weight", 0),
     CohereNorm: ("layer", "after_weight", 0),
     HeadNorm: ("layer", "after_weight", 0),
+    GroupsNorm: ("rms", "after_weight", 1),
+    ScaleNorm: ("rms", "before_weight", 0),
+    OlmoNorm: ("layer", "after_weight", 0),
+    MoonshineNorm: ("layer", "before_weight", 1),
 }
 
 
@@ -130,6 +182,30 @@ class PairNorm(Body):
         return self.weight * self.normed(x).to(x.dtype), x
 
 
+class OutsideNorm(Body):
+    """eps in another place, which rows much larger than it do not show."""
+
+    def forward(self, x):
+        f = x.float()
+        return self.weight * (f / (f.pow(2).mean(-1, keepdim=True).sqrt() + self.variance_epsilon)).to(x.dtype)
+
+
+class WideNorm(Body):
+    """Its result is of float32."""
+
+    def forward(self, x):
+        return self.weight.float() * self.normed(x)
+
+
+class RstdNorm(torch.nn.Module):
+    """One number for each row, as HYV4's without a weight."""
+
+    eps = 1e-6
+
+    def forward(self, x):
+        return torch.rsqrt(x.float().square().mean(-1, keepdim=True) + self.eps).to(x.dtype)
+
+
 class FailingNorm(Body):
     def forward(self, x):
         raise KeyError("no")
@@ -140,7 +216,7 @@ class EpslessNorm(torch.nn.Module):
         return x
 
 
-NOT_OFFERED = [RoundedNorm, NarrowNorm, GatedNorm, ScaledNorm, PairNorm, FailingNorm, EpslessNorm,
+NOT_OFFERED = [RoundedNorm, NarrowNorm, GatedNorm, ScaledNorm, PairNorm, OutsideNorm, WideNorm, RstdNorm, FailingNorm, EpslessNorm,
                lambda: torch.nn.BatchNorm1d(64), lambda: torch.nn.GroupNorm(4, 64)]  # fmt: skip
 
 
@@ -230,6 +306,150 @@ def test_types_that_were_not_tried_keep_the_old_forward():
     assert torch.equal(model["a"](hidden_states=x), model["a"](x))
 
 
+# ---- eps that no attribute holds ----
+
+
+def norm_with(kind, value):
+    """A norm whose eps is a constant of its forward."""
+
+    class ConstantNorm(torch.nn.Module):
+        def forward(self, x):
+            f = x.float()
+            f = f - f.mean(-1, keepdim=True) if kind == "layer" else f
+            return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + value)).to(x.dtype)
+
+    return ConstantNorm()
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("value", [1e-3, 3e-5, 1e-5, 1e-6, 1.5e-8, 1e-12, 2.0**-23, 2.0**-52])
+def test_eps_is_measured(kind, value):
+    norm = norm_with(kind, value)
+    (entry,) = rmsnorm.patch(norm).entries
+    assert (entry.spec.kind, entry.spec.eps, entry.spec.eps_name) == (kind, value, "")
+    assert f"eps measured as {value:g}" in entry.describe()
+    x = torch.randn(40, 64) * (value**0.5 * 4 ** torch.linspace(-3, 3, 40))[:, None]  # below eps, and above
+    own = type(norm).__mro__[2].forward(norm, x)
+    if kind == "rms":
+        assert torch.equal(norm(x), own)
+    else:
+        torch.testing.assert_close(norm(x), own, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.2345e-6])
+def test_eps_that_cannot_be_measured(value):
+    """None, and one of more digits than people write."""
+    (entry,) = rmsnorm.patch(norm_with("rms", value)).entries
+    assert entry.spec is None and "no eps" in entry.reason
+
+
+def test_each_module_has_its_own_eps():
+    model = torch.nn.ModuleDict({name: ScaleNorm() for name in "ab"})
+    model["b"].eps_of_rows = [1e-2]  # in a list, as in a configuration
+    report = rmsnorm.patch(model)
+    assert [e.spec.eps for e in report.patched] == [1e-5, 1e-2]
+
+
+# ---- a norm inside a norm ----
+
+
+def test_a_norm_inside_a_norm():
+    model = holder(MoonshineNorm)
+    report = rmsnorm.patch(model)
+    spec = report.patched[0].spec
+    assert (spec.inner, spec.eps_name, spec.weight_name, spec.gain_rounding) == ("ln", "eps", "gamma", "as_weight")
+    assert type(model["a"].ln) is torch.nn.LayerNorm and not rmsnorm.patch(model).entries
+    x = torch.randn(5, 64).bfloat16()
+    y = model["a"](x)
+    assert torch.equal(copy.deepcopy(model)["a"](x), y)
+    seen = []
+    handle = model["a"].ln.register_forward_hook(lambda *a: seen.append(1))  # nobody else would call it
+    own = model["a"](x)
+    assert seen and torch.equal(own, MoonshineNorm.forward(model["a"], x))
+    handle.remove()
+    model["a"].ln.eps = 10.0  # read at each call
+    assert not torch.equal(model["a"](x), y)
+    report.undo()
+    assert type(model["a"]) is MoonshineNorm
+
+
+class TanhNorm(MoonshineNorm):
+    def forward(self, x):
+        return self.ln(x) * torch.tanh(self.gamma)
+
+
+def test_a_norm_inside_another_module_is_served_itself():
+    model = holder(TanhNorm)
+    report = rmsnorm.patch(model)
+    assert [e.name for e in report.entries] == ["a.ln", "b.ln"] and not report.left_alone
+    assert type(model["a"]) is TanhNorm
+
+
+# ---- weights of float32 beside rows of 16 bits ----
+
+
+PROMOTED = [LlamaNorm, T5Norm, Olmo2Norm, HeliumNorm, GemmaNorm, PowNorm, GroupsNorm, ScaleNorm, CohereNorm, MoonshineNorm]
+
+
+@pytest.mark.parametrize("body", PROMOTED, ids=lambda b: b.__name__)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_float32(body, dtype, monkeypatch):
+    """The bits of the results with torch's order of sums; those of dx but for the order of sums."""
+    model = holder(body, torch.float32)
+    x = torch.randn(40, 3, 64).to(dtype)
+    seen, run = [], rmsnorm.hf.run_plain
+    monkeypatch.setattr(rmsnorm.hf, "run_plain", lambda *a: seen.append(1) or run(*a))
+
+    def results():
+        leaf = x.clone().requires_grad_()
+        y = model["a"](leaf)
+        return y.detach(), torch.autograd.grad(y, leaf, x.flip(0).to(y.dtype))[0]
+
+    own = results()
+    report = rmsnorm.patch(model)
+    assert not report.patched[0].trial.unserved
+    found = results()
+    assert len(seen) == 1 and [t.dtype for t in found] == [t.dtype for t in own]
+    if report.patched[0].spec.sums == "torch":
+        assert torch.equal(found[0], own[0])
+    assert (found[0] != own[0]).float().mean() <= 0.001 or body is CohereNorm and own[0].dtype is torch.float32
+    step = torch.finfo(dtype).eps * own[1].abs().amax(-1, keepdim=True)
+    assert ((found[1] - own[1]).abs() <= 2 * step).all()
+    if body is not MoonshineNorm:  # whose gradient is that of F.layer_norm, which saves what it needs in 16 bits
+        assert (found[1] != own[1]).float().mean() <= 0.002
+
+
+class PromotedNorm(Body):
+    """Something else beside a weight of another type."""
+
+    def forward(self, x):
+        h = self.normed(x).to(x.dtype)
+        return self.weight * h if self.weight.dtype is x.dtype else self.weight * h * h
+
+
+def test_the_report_tells_which_rows_keep_the_old_forward():
+    model = holder(PromotedNorm, torch.float32)
+    x = torch.randn(5, 64).bfloat16()
+    own = model["a"](x)
+    text = str(rmsnorm.patch(model))
+    assert "the same bits; rows of bfloat16 and float16 beside its float32 weight keep the old forward" in text
+    assert torch.equal(model["a"](x), own)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("body", [LlamaNorm, GroupsNorm, ScaleNorm, OlmoNorm, MoonshineNorm], ids=lambda b: b.__name__)
+def test_compile(body, dtype):
+    """Without a break of the graph; also rows of bfloat16 beside a weight of float32."""
+    torch._dynamo.reset()
+    model = holder(body, dtype)
+    rmsnorm.patch(model)
+    x = torch.randn(5, 3, 64).bfloat16().requires_grad_()
+    results = [norm(x) for norm in (torch.compile(model["a"], fullgraph=True, backend="aot_eager"), model["a"])]
+    assert torch.equal(*results)
+    gradients = [torch.autograd.grad(y.square().sum(), x) for y in results]
+    assert torch.equal(gradients[0][0], gradients[1][0])
+
+
 def test_gradients_of_a_patched_model():
     model = holder(LlamaNorm, torch.float32)
     x = torch.randn(7, 64, requires_grad=True)
@@ -261,7 +481,7 @@ def test_the_report_counts():
     model = torch.nn.ModuleDict({"rms": LlamaNorm(), "layer": CohereNorm()}).bfloat16()
     text = str(rmsnorm.patch(model))
     assert "LlamaNorm: rms norm, rounded before the weight, the same bits" in text
-    assert "CohereNorm: layer norm, rounded after the weight, sums in another order: " in text and " of 6,592 elements" in text
+    assert "CohereNorm: layer norm, rounded after the weight, sums in another order: " in text and " of 10,688 elements" in text
 
 
 def rms(x, eps):

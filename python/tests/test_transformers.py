@@ -50,13 +50,14 @@ def test_families(family, dtype):
         assert report.patched[0].describe().endswith("the same bits")
 
 
-def test_nemotron():
-    """LayerNorm with 1 added to the weight in the weight's type: by the rule of LayerNorm."""
-    model, ids = small_model("nemotron")
+@pytest.mark.parametrize("family, gain, eps", [("nemotron", "as_weight", None), ("olmo", "wide", 1e-5)])
+def test_layer_norms(family, gain, eps):
+    """Nemotron's adds 1 to the weight in the weight's type; the eps of OLMo's is no attribute. By the rule of LayerNorm."""
+    model, ids = small_model(family)
     with torch.no_grad():
         own = model(ids).logits
         report = rmsnorm.patch(model)
-        assert len(report.patched) == 5 and {e.spec.gain_rounding for e in report.patched} == {"as_weight"}
+        assert len(report.patched) == 5 and {(e.spec.gain_rounding, e.spec.eps) for e in report.patched} == {(gain, eps)}
         torch.testing.assert_close(model(ids).logits, own, rtol=0.02, atol=0.02)
 
 
@@ -67,9 +68,36 @@ def test_weights_of_float32_beside_rows_of_bfloat16(family):
     x = torch.randn(2, 7, 128, dtype=torch.bfloat16)
     own = norm(x)
     report = rmsnorm.patch(norm, tolerance=0)
-    assert dict(report.patched[0].trial.promoted)[torch.bfloat16] is own.dtype
+    assert dict(report.patched[0].trial.promoted)[torch.bfloat16][1] is own.dtype
     assert norm(x).dtype is own.dtype and torch.equal(norm(x), own)
     assert own.dtype is (torch.float32 if family == "llama" else torch.bfloat16)
+
+
+# Weights of float32 beside rows of 16 bits: the result's type (None: that of the rows), its rounding and the steps of dx.
+PROMOTED = {
+    "llama": ("LlamaRMSNorm", torch.float32, "before_weight", "wide"),
+    "gemma2": ("Gemma2RMSNorm", None, "after_weight", "wide"),
+    "t5": ("T5LayerNorm", torch.float32, "after_weight", "terms"),
+    "idefics": ("IdeficsRMSNorm", torch.float32, "after_weight", "terms"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("model", PROMOTED)
+def test_gradients_beside_weights_of_float32(model, dtype):
+    """T5's rounds nothing before a weight of float32, and both terms of dx as ever."""
+    name, wide, rounding, steps = PROMOTED[model]
+    norm = getattr(importlib.import_module(f"transformers.models.{model}.modeling_{model}"), name)(96)
+    generator = torch.Generator().manual_seed(7)
+    norm.weight.data = torch.randn(96, generator=generator)
+    x = torch.randn(4, 15, 96, generator=generator).to(dtype)
+    own = _results(norm, [x])
+    report = rmsnorm.patch(norm, tolerance=0)
+    spec, out_dtype = dict(report.patched[0].trial.promoted)[dtype]
+    assert (spec.rounding, spec.steps, out_dtype) == (rounding, steps, wide or dtype)
+    y, dx = _results(norm, [x])
+    assert y.dtype is own[0].dtype is out_dtype and torch.equal(y, own[0])
+    assert dx.dtype is own[1].dtype is dtype and (dx != own[1]).float().mean() <= 0.001
 
 
 IMAGE_NORMS = {
@@ -139,6 +167,42 @@ def test_norms_that_round_at_other_steps(name, dtype):
     for a, b in zip(own, _results(norm, inputs)):
         torch.testing.assert_close(b, a)
         assert dtype is torch.float32 or (a != b).float().mean() <= 0.001
+
+
+FORMS = {
+    "MoonshineStreamingLayerNorm": ("moonshine_streaming", {}, dict(kind="layer", inner="ln", weight_name="gamma", weight_offset=1.0,
+                                                                   gain_rounding="as_weight", rounding="before_weight")),
+    "Qwen4ExpTextRMSNorm": ("qwen4_exp", dict(group_size=32), dict(kind="rms", sums="torch", groups=3, weight_offset=1.0)),
+    "OlmoLayerNorm": ("olmo", {}, dict(kind="layer", eps=1e-5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", FORMS)
+def test_norms_of_other_forms(name, dtype):
+    """A parameter around a LayerNorm, groups, and eps as a constant. Groups keep the bits of y, and of dx but for the order of sums."""
+    model, options, expected = FORMS[name]
+    norm = getattr(importlib.import_module(f"transformers.models.{model}.modeling_{model}"), name)(96, **options).to(dtype)
+    generator = torch.Generator().manual_seed(6)
+    for p in norm.parameters():
+        p.data = torch.randn(p.shape, generator=generator).to(dtype)
+    x = torch.randn(4, 15, 96, generator=generator).to(dtype)
+    own = _results(norm, [x])
+    report = rmsnorm.patch(norm)
+    (entry,) = report.patched
+    assert not report.left_alone and {field: getattr(entry.spec, field) for field in expected} == expected
+    y, dx = _results(norm, [x])
+    assert torch.equal(y, own[0]) if entry.spec.sums == "torch" else (y != own[0]).float().mean() <= 0.001 or dtype is torch.float32
+    for a, b in zip((y, dx), own):
+        # The rule of LayerNorm: F.layer_norm in 16 bits saves the mean and 1/sqrt(variance) for its gradient in 16 bits.
+        torch.testing.assert_close(a, b, rtol=2 * torch.finfo(dtype).eps, atol=float(4 * torch.finfo(dtype).eps * b.abs().max()))
+    assert dtype is torch.float32 or entry.spec.inner or (dx != own[1]).float().mean() <= 0.001
+
+
+def test_a_norm_that_gives_the_reciprocal_alone_is_left_alone():
+    module = importlib.import_module("transformers.models.hy_v4.modeling_hy_v4")
+    report = rmsnorm.patch(module.HYV4UnweightedRMSNorm())
+    assert not report.patched and "not a tensor of the shape" in report.left_alone[0].reason
 
 
 class MeanNorm(torch.nn.Module):
