@@ -47,15 +47,7 @@ struct options {
   double eps, weight_offset;
   int64_t partial, groups, mode;
 
-  rms_spec spec() const {
-    rms_spec s = {};
-    s.eps = eps;
-    s.weight_offset = weight_offset;
-    s.partial = partial;
-    s.groups = groups;
-    pn_set_mode(&s, mode);
-    return s;
-  }
+  rms_spec spec() const { return pn_make_spec(eps, weight_offset, partial, groups, mode); }
 };
 
 struct shape {
