@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "arguments.h"
 #include "threads.h"
-#include <string.h>
 
 /* ---- errors ---- */
 
@@ -94,22 +93,18 @@ static int read_indices(PyObject *sequence, rms_spec *spec, pn_arguments *a) {
     Py_XDECREF(item);
     if (PyErr_Occurred()) return -1;
   }
-  spec->indices = a->indices;
-  spec->partial = count;
+  pn_set_indices(spec, a->indices, count);
   return 0;
 }
 
 int pn_read_spec(rms_spec *spec, pn_arguments *a, PyObject *const *args) {
-  memset(spec, 0, sizeof *spec);
-  spec->eps = PyFloat_AsDouble(args[0]);
-  spec->weight_offset = PyFloat_AsDouble(args[1]);
-  spec->partial = PyLong_AsLongLong(args[2]);
-  spec->groups = PyLong_AsLongLong(args[3]);
-  long mode = PyLong_AsLong(args[4]);
+  const double eps = PyFloat_AsDouble(args[0]), weight_offset = PyFloat_AsDouble(args[1]);
+  const int64_t partial = PyLong_AsLongLong(args[2]), groups = PyLong_AsLongLong(args[3]);
+  const long mode = PyLong_AsLong(args[4]);
   a->threads = (int)PyLong_AsLong(args[6]);
   if (PyErr_Occurred()) return -1;
   a->mode = mode;
-  pn_set_mode(spec, mode);
+  *spec = pn_make_spec(eps, weight_offset, partial, groups, mode);
   return read_indices(args[5], spec, a);
 }
 

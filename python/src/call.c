@@ -11,7 +11,7 @@ typedef struct {
   bool output, staged;
 } place;
 
-void pn_set_mode(rms_spec *spec, int64_t mode) {
+static void set_mode(rms_spec *spec, int64_t mode) {
   spec->kind = mode & PN_MODE_LAYER ? RMS_KIND_LAYER : RMS_KIND_RMS;
   spec->eps_place = mode & PN_MODE_EPS_OUTSIDE ? RMS_EPS_OUTSIDE
                     : mode & PN_MODE_EPS_CLAMP ? RMS_EPS_CLAMP
@@ -23,6 +23,17 @@ void pn_set_mode(rms_spec *spec, int64_t mode) {
   spec->activation = mode & PN_MODE_SIGMOID ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   spec->gain_rounding = mode & PN_MODE_GAIN_AS_WEIGHT ? RMS_GAIN_AS_WEIGHT : RMS_GAIN_WIDE;
   spec->steps = (int32_t)(mode % PN_MODE_OUT / PN_MODE_STEPS);
+}
+
+rms_spec pn_make_spec(double eps, double weight_offset, int64_t partial, int64_t groups, int64_t mode) {
+  rms_spec spec = {.eps = eps, .weight_offset = weight_offset, .partial = partial, .groups = groups};
+  set_mode(&spec, mode);
+  return spec;
+}
+
+void pn_set_indices(rms_spec *spec, const int64_t *indices, int64_t count) {
+  spec->indices = indices;
+  spec->partial = count;
 }
 
 int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols) {

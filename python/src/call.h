@@ -39,7 +39,11 @@ enum {
   PN_MODE_OUT = 2048   /* times the rms_dtype of a result that has a type of its own */
 };
 
-void pn_set_mode(rms_spec *spec, int64_t mode);
+/* The spec of the numbers and the mode that every front end takes; partial counts elements. */
+rms_spec pn_make_spec(double eps, double weight_offset, int64_t partial, int64_t groups, int64_t mode);
+
+/* These elements enter the statistic. They are not copied. */
+void pn_set_indices(rms_spec *spec, const int64_t *indices, int64_t count);
 
 /* Bytes of a row of so many elements as q. */
 int64_t pn_quantised_bytes(int32_t q_dtype, int64_t cols);

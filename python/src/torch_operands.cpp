@@ -77,22 +77,11 @@ double as_double(word w) {
   return d;
 }
 
-static rms_spec read_spec(const word *stack) {
-  rms_spec spec = {};
-  spec.eps = as_double(stack[0]);
-  spec.weight_offset = as_double(stack[1]);
-  spec.partial = (int64_t)stack[2];
-  spec.groups = (int64_t)stack[3];
-  pn_set_mode(&spec, (int64_t)stack[4]);
-  return spec;
-}
-
 void read_options(rms_spec *spec, index_list *indices, const word *stack, place *at) {
-  *spec = read_spec(stack);
+  *spec =
+      pn_make_spec(as_double(stack[0]), as_double(stack[1]), (int64_t)stack[2], (int64_t)stack[3], (int64_t)stack[4]);
   indices->read(at);
-  if (!indices->data) return;
-  spec->indices = indices->data;
-  spec->partial = indices->count;
+  if (indices->data) pn_set_indices(spec, indices->data, indices->count);
 }
 
 /* ---- results ---- */
