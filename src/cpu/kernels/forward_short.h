@@ -106,20 +106,29 @@ NOINLINE void K(fold_rows)(VEC *sums, const char *x, int64_t step, int count, in
   }
 }
 
-/* r of a whole batch, in loops that the compiler makes vectors of. Rows whose sum is out of range are looked at
- * again; until then they stand as if they were in range, so that nothing is divided by zero. */
-INLINE bool K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
-  int in_range = 1;
+/* What is to be done about the sums of a batch: nothing; those that are zero must be rows of zeros, whose r is right;
+ * those out of range must be looked at one by one. */
+typedef enum { K(IN_RANGE), K(ZEROS), K(OTHERS) } K(batch_state);
+
+/* r of a whole batch, in loops that the compiler makes vectors of. Without eps nothing must be divided by zero: rows of
+ * zeros stand as if they were in range until they are looked at. */
+INLINE K(batch_state) K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
+  const REAL least = eps > 0 ? 0 : TINY;
+  int in_range = 1, calm = eps > 0;
   for (int b = 0; b < K(BATCH); b++) {
-    REAL safe = sum[b] > TINY ? sum[b] : TINY;
+    REAL safe = sum[b] > least ? sum[b] : least;
     r[b] = 1 / SQRT(safe / k + eps);
   }
-  for (int b = 0; b < K(BATCH); b++)
-    in_range &= (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
-  return in_range;
+  for (int b = 0; b < K(BATCH); b++) {
+    const int in = (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
+    in_range &= in;
+    calm &= in | (sum[b] == 0);
+  }
+  return in_range ? K(IN_RANGE) : calm ? K(ZEROS) : K(OTHERS);
 }
 
-NOINLINE bool K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
+NOINLINE K(batch_state)
+    K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
   K(fold_rows)(squares, x, step, count, k);
   for (int b = count; b < K(BATCH); b++)
@@ -270,19 +279,23 @@ NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool 
   K(write_each)(batch, width, -1, (K(short_form)){stream, .before = true});
 }
 
-/* Whether all rows whose sum is zero are rows of zeros: usually so, and found out at once. */
-INLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
-  K(extent) e = K(no_extent)();
+/* Whether all rows whose sum is zero are rows of zeros: usually so. They are listed first, because which they are
+ * cannot be predicted. */
+NOINLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
+  const char *rows[K(BATCH)];
+  int count = 0;
+  K(joined) all = {0};
   for (int b = 0; b < batch->count; b++) {
-    const K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    if (batch->sum[b] == 0) e = K(extent_of)(e, &s, k, (K(reading)){false}, false);
+    rows[count] = batch->x + b * batch->x_step;
+    count += batch->sum[b] == 0;
   }
-  return K(sum_lanes)(e.most) == 0;
+  for (int i = 0; i < count; i++)
+    all = K(join_bits)(all, rows[i], k * T_SIZE);
+  return K(only_zeros)(all, T_SIZE);
 }
 
 /* The rows whose sum is out of range, one by one. Rows of zeros and rows with a NaN need no scale: see K(settle). */
-NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, REAL zero_r) {
-  const bool are_zeros = K(are_zeros)(batch, lay->k);
+NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_zeros, REAL zero_r) {
   for (int b = 0; b < batch->count; b++) {
     const REAL sum = batch->sum[b];
     if (K(squares_in_range)(sum)) continue;
@@ -409,8 +422,12 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->count = (int)(end - i < most ? end - i : most);
       batch->stretch = stretch;
       batch->scaled = 0;
-      bool in_range = K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
-      if (__builtin_expect(!in_range, 0)) K(settle_batch)(lay, batch, zero_r);
+      const K(batch_state) state =
+          K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
+      if (__builtin_expect(state != K(IN_RANGE), 0)) {
+        const bool are_zeros = K(are_zeros)(batch, lay->k);
+        if (state == K(OTHERS) || !are_zeros) K(settle_batch)(lay, batch, are_zeros, zero_r);
+      }
       if (job->stream_y)
         K(end_batch)(job, batch);
       else if (before)

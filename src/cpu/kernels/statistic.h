@@ -379,15 +379,44 @@ INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, K(rea
   return e;
 }
 
+/* The bits of numbers in memory joined by OR, of 64 bytes at a time: whether all of them are zero, of either sign. */
+typedef uint64_t K(words) __attribute__((vector_size(32)));
+typedef K(words) K(words_anywhere) __attribute__((aligned(1), may_alias));
+typedef struct {
+  K(words) low, high;
+} K(joined);
+
+INLINE K(joined) K(join_line)(K(joined) all, const char *x) {
+  const K(words_anywhere) *line = (const K(words_anywhere) *)x;
+  all.low |= line[0];
+  all.high |= line[1];
+  return all;
+}
+
+INLINE K(joined) K(join_bits)(K(joined) all, const char *x, int64_t bytes) {
+  for (; bytes >= 64; x += 64, bytes -= 64)
+    all = K(join_line)(all, x);
+  if (bytes == 0) return all;
+  char last[64] = {0};
+  memcpy(last, x, (size_t)bytes);
+  return K(join_line)(all, last);
+}
+
+/* size: of a number. */
+INLINE bool K(only_zeros)(K(joined) all, int64_t size) {
+  const uint64_t signs = size == 2 ? 0x8000800080008000u : size == 4 ? 0x8000000080000000u : 0x8000000000000000u;
+  const K(words) both = all.low | all.high;
+  return ((both[0] | both[1] | both[2] | both[3]) & ~signs) == 0;
+}
+
 /* Whether the first n elements, among which there is no NaN, are all zeros. */
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
-  K(extent) e = K(no_extent)();
-  if (s->residual || s->gate)
-    e = K(extent_of)(e, s, n, (K(reading)){.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true},
-                     false);
-  else
-    e = K(extent_of)(e, s, n, (K(reading)){.any_type = true}, false);
-  return K(sum_lanes)(e.most) == 0;
+  if (!s->residual && !s->gate) {
+    const int64_t size = K(size_of)(s->x_type);
+    return K(only_zeros)(K(join_bits)((K(joined)){0}, s->x, n * size), size);
+  }
+  const K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
+  return K(sum_lanes)(K(extent_of)(K(no_extent)(), s, n, as, false).most) == 0;
 }
 
 /* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
