@@ -25,6 +25,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
   const rms_layout *lay = &job->lay;
   bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
   bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= RMS_WIDE_BYTES;
+  bool read_first = job->way == RMS_WAY_SPACED && lay->k < lay->width && lay->width * T_SIZE <= 2 * RMS_WIDE_BYTES;
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
   for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
@@ -32,6 +33,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     int64_t n = last - i < batch ? last - i : batch;
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
       K(source) src = K(open_source)(job, &measure);
+      if (read_first) K(read_ahead)(src.x, lay->width * T_SIZE);
       m[b] = K(measure)(lay, &src);
       if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b]);
     }

@@ -361,14 +361,6 @@ NOINLINE void K(write_mixed)(const rms_forward_job *job, K(batch) * batch) {
   batch->count = count;
 }
 
-/* Reads the rows of a batch of which only the first elements are measured: reading them all before the first store is
- * quicker than reading them between non-temporal stores. */
-static void K(read_rows)(const K(batch) * batch, int64_t width) {
-  for (int b = 0; b < batch->count; b++)
-    for (int64_t byte = 0; byte < width * T_SIZE; byte += 64)
-      (void)*(const volatile char *)(batch->x + b * batch->x_step + byte);
-}
-
 static void K(end_batch)(const rms_forward_job *job, K(batch) * batch) {
   if (__builtin_expect(batch->scaled == 0, 1))
     K(write_unscaled)(job, batch);
@@ -430,7 +422,8 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->count = (int)(end - i < most ? end - i : most);
       batch->stretch = stretch;
       batch->scaled = 0;
-      if (job->stream_y && lay->k < lay->width) K(read_rows)(batch, lay->width);
+      for (int b = 0; job->stream_y && lay->k < lay->width && b < batch->count; b++)
+        K(read_ahead)(batch->x + b * x_step, lay->width * T_SIZE);
       const K(batch_state) state =
           K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
       if (__builtin_expect(state != K(IN_RANGE), 0)) {
