@@ -192,7 +192,7 @@ def test_patch_serves_wide_weights(cls, result, dtype):
     x = _data(dtype, 3, (5, 128))[0]
     before, grads = _gradients(model, (x,), dy := torch.randn(5, 128, dtype=result or dtype))
     report = rmsnorm.patch(model)
-    assert dict(report.patched[0].trial.promoted)[dtype] is (result or dtype)
+    assert dict(report.patched[0].trial.promoted)[dtype][1] is (result or dtype)
     with torch.profiler.profile() as profile:
         after, after_grads = _gradients(model, (x,), dy)
     assert any("rmsnorm::" in event.key for event in profile.key_averages())
