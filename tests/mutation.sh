@@ -104,6 +104,7 @@ programs=(
   "split tests/bits/split.c"
   "threads tests/threads/threads.c"
   "pool tests/threads/pool.c"
+  "strategy tests/unit/strategy.c"
   "isa tests/bits/isa.c"
   "settings tests/bits/settings.c"
   "batch tests/bits/batch.c"

@@ -17,8 +17,8 @@ typedef struct {
   int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
 } forward_run;
 
-/* Whether it makes a difference how the rows of a job that streams are batched: where little is computed, and a row
- * fills the first-level cache. */
+/* Whether it makes a difference in which way the rows of a job that streams are written: where little is computed, and
+ * rows are wide. */
 static bool has_several_ways(const rms_forward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
   return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data && !job->gate.data &&

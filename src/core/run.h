@@ -10,8 +10,10 @@
 /* The kernels in use; NULL if RMSNORM_ISA names none that can run. */
 const rms_kernels *rms_active_kernels(void);
 
-/* Which of the instruction sets of this library they are for, from 0 on. */
+/* Instruction sets of a build, at most. */
 enum { RMS_MOST_ISAS = 4 };
+
+/* Which of them these kernels are for, from 0 on. */
 int rms_isa_number(const rms_kernels *kernels);
 
 /* Work below this stays on the calling thread: handing it over costs more. */

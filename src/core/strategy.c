@@ -68,16 +68,17 @@ void rms_run_strategy(int isa, rms_direction direction, int64_t bytes_each, int6
   trial *t = &trials[isa][direction];
   const bool known = rms_strategy_known(isa, direction);
   const int64_t piece = bytes_each < PIECE_BYTES ? PIECE_BYTES / bytes_each : 1;
-  /* The last pieces of a call's first task are samples, one of each way: the caches are in use by then as they are in
-   * most of the call, and no single call decides. */
+  /* The last pieces of a call's first task are samples, at most one of each way: the caches are in use by then as they
+   * are in most of the call, and no single call decides. A task too small for them gives fewer, or none. */
   int64_t end = last;
   if (!known && first == 0) end = last - first > RMS_WAYS * piece ? last - RMS_WAYS * piece : first;
-  if (first < end) run(arg, first, end, (rms_way)atomic_load_explicit(&t->quickest, memory_order_relaxed));
+  const rms_way usual = (rms_way)atomic_load_explicit(&t->quickest, memory_order_relaxed);
+  if (first < end) run(arg, first, end, usual);
   for (; end < last; end += piece) {
     const int64_t next = last - end > piece ? end + piece : last;
     const int number = (next - end) * bytes_each >= PIECE_BYTES / 4 ? next_sample(t) : -1;
     const int64_t start = nanoseconds_now();
-    run(arg, end, next, number < 0 ? RMS_WAY_FETCH : way_of(number));
+    run(arg, end, next, number < 0 ? usual : way_of(number));
     if (number >= 0) end_sample(t, number, nanoseconds_now() - start, (next - end) * bytes_each);
   }
 }

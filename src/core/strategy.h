@@ -4,7 +4,8 @@
  * plain stores between the non-temporal ones, or measure a large batch of rows and write them afterwards, so that
  * phases of reading and of writing are long. Which one is quickest depends on the processor: some forget prefetches
  * while many non-temporal stores wait (docs/performance.md). So all are timed once in a process, for each direction and
- * instruction set, on the rows of its first large calls. The bits are the same in every way. */
+ * instruction set, on the rows of its first large calls. The bits are the same in every way.
+ * The backward has two of them: there, spaced stores are the same as none. */
 #ifndef RMS_CORE_STRATEGY_H
 #define RMS_CORE_STRATEGY_H
 

@@ -67,7 +67,7 @@ extern rms_columns_fn rms_columns_bf16_avx512;
 /* Rows summed into a block before it is added to the totals: bounds the error of dweight whatever the row count. */
 enum { RMS_BLOCK_ROWS = 64 };
 
-/* What is read of a segment fills the first-level cache alone. */
+/* Segments of which more is read are wide: several of them do not stay in the first-level cache. */
 enum { RMS_WIDE_BYTES = 8 * 1024 };
 
 #endif

@@ -8,7 +8,7 @@ enum {
   K(LARGE_BATCH_BYTES) = 128 * 1024 /* stays in the second                                                 */
 };
 
-/* Beside the non-temporal stores of a quad: eight plain stores, to a line that stays in the first-level cache.
+/* Beside the non-temporal stores of a quad: eight plain stores, to the stack.
  * Processors that forget prefetches while their store queue is full of non-temporal stores forget fewer
  * (docs/log/cpu.md). */
 INLINE void K(space_stores)(void) {
@@ -18,8 +18,8 @@ INLINE void K(space_stores)(void) {
   (void)line;
 }
 
-/* Reads memory of which only the beginning is measured: reading it all before the first store is quicker than reading
- * it between non-temporal stores. */
+/* Reads a row of which a part is measured: reading it all before the first store is quicker than reading it between
+ * non-temporal stores. */
 INLINE void K(read_ahead)(const char *x, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64)
     (void)*(const volatile char *)(x + byte);

@@ -383,8 +383,9 @@ static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
   return to;
 }
 
-/* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES: what two
- * batches read stays in the first-level cache until it is written. */
+/* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES, and what
+ * two batches read stays in the first-level cache until it is written; past the caches at most SHORT_STREAM_BYTES, and
+ * so does a batch. */
 static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64_t gain_inner, int64_t first,
                              int64_t last) {
   const rms_layout *lay = &job->lay;

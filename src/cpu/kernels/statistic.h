@@ -409,7 +409,7 @@ INLINE bool K(only_zeros)(K(joined) all, int64_t size) {
   return ((both[0] | both[1] | both[2] | both[3]) & ~signs) == 0;
 }
 
-/* Whether the first n elements, among which there is no NaN, are all zeros. */
+/* Whether the first n elements are all zeros; with a residual or a gate there must be no NaN among them. */
 NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
   if (!s->residual && !s->gate) {
     const int64_t size = K(size_of)(s->x_type);
