@@ -32,17 +32,21 @@ static void fill(void) {
     weight[j] = (uint16_t)(0x3f80 + j % 64); /* 1 to 1.5 */
 }
 
+static float largest(const uint16_t *row) {
+  float most = 0;
+  for (int j = 0; j < COLS; j++)
+    if (fabsf(from_bf16(row[j])) > most) most = fabsf(from_bf16(row[j]));
+  return most;
+}
+
 /* Whether q and the scales are those of y, which the same call without q gives: max|y|/127, and y times 1/scale to
  * nearest. */
 static int misses(void) {
   int count = 0;
   for (int i = 0; i < ROWS; i++) {
-    float most = 0;
+    if (scale[i] != largest(y[i]) / 127) count++;
     for (int j = 0; j < COLS; j++)
-      most = fmaxf(most, fabsf(from_bf16(y[i][j])));
-    count += scale[i] != most / 127;
-    for (int j = 0; j < COLS; j++)
-      count += (float)q[i][j] != rintf(from_bf16(y[i][j]) * (1 / scale[i]));
+      if (lrintf(from_bf16(y[i][j]) * (1 / scale[i])) != q[i][j]) count++;
   }
   return count;
 }
