@@ -2,8 +2,8 @@
  *
  * Short rows (QK norm) of RMSNorm with a weight and nothing else, in batches: eight trees of
  * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
- * is written. Past the caches a batch is written at once: its second reading is what makes the processor fetch the next
- * one early. The same arithmetic as forward_segment.h in another order of work. */
+ * is written. Past the caches a batch is written at once, which is quicker there (docs/log/cpu.md). The same arithmetic
+ * as forward_segment.h in another order of work. */
 
 enum {
   K(SHORT_BYTES) = 2048,       /* a row at most                                        */
