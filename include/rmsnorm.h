@@ -309,8 +309,7 @@ typedef struct rms_executor rms_executor;
  *   TERMS, RSTD             with LayerNorm
  *   RSTD                    with eps_place other than RMS_EPS_INSIDE
  *   ALL                     with LayerNorm and eps_place other than RMS_EPS_INSIDE
- *   RSTD, ALL               with partial, in the split form, or on the CPU with a q of rows (with groups, of groups) whose y
- *                           takes more than 32 KB
+ *   RSTD, ALL               with partial, or in the split form
  *   q                       in the split form
  *   col_stride above 1      with weight_per_inner or q, and on the CPU with rows that take more than 50 KB in all such
  *                           tensors together; y in the place of an x of its size counts once. rmsnorm_cuda.h has what
@@ -358,6 +357,13 @@ static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_back
  * rmsnorm_mpi.h and rmsnorm_nccl.h do this with MPI and NCCL; docs/distributed.md says which form to use when.
  * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the range
  * guard of the unsplit call: squares must stay inside the range of a double.
+ *
+ * The same halves take gradients that reach the statistics themselves, where rstd or mean is a result of its own: dr and
+ * dmean of each segment are added to its (reduced) sums before rms_backward_apply.
+ *   RMS:        sums.ux += dr
+ *   LayerNorm:  sums.ux += r*dr, sums.u -= dmean/r
+ * with r as rms_apply writes it. Where the statistics were the only results (a forward without y), dy is a tensor of zeros;
+ * for RMS that gives dx_j = -[j] x_j * (dr * r^3) / k.
  *
  * Arrays of rms_stat and rms_grad_sum travel between machines and libraries: these two structs never change. */
 typedef struct rms_stat {

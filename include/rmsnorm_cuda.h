@@ -16,7 +16,7 @@
  *     touches memory. Other kernels, copies and events are not affected. The call itself may start before such a kernel
  *     ahead of it has ended, and waits for it likewise.
  *
- * Not offered, besides what rmsnorm.h says of both (the limits of 32 KB and 50 KB are the CPU's): rows whose elements
+ * Not offered, besides what rmsnorm.h says of both (the limit of 50 KB is the CPU's): rows whose elements
  * lie apart (col_stride above 1) with f64 data, with RMS_GAIN_AS_WEIGHT or in the split form. These are
  * RMS_E_UNSUPPORTED.
  *

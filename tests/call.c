@@ -34,8 +34,9 @@ uint64_t t_digest(const t_result *result) {
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
   for (int out = 0; out < T_OUT_COUNT; out++) {
     const unsigned char *p = result->data[out];
-    for (int64_t i = 0; i < result->count[out]; i++) {
-      hash ^= t_element_bits(p + (size_t)i * rms_dtype_size(result->dtype[out]), result->dtype[out]);
+    size_t size = result->count[out] ? rms_dtype_size(result->dtype[out]) : 0;
+    for (int64_t i = 0; i < result->count[out]; i++, p += size) {
+      hash ^= t_element_bits(p, result->dtype[out]);
       hash *= UINT64_C(0x100000001b3);
       hash ^= hash >> 29;
     }
@@ -189,8 +190,6 @@ void t_call_quantise(t_call *call, int64_t k) {
   else if (spec->q_dtype == RMS_Q8_0)
     spec->q_dtype = RMS_I8;
   spec->scale_block = block;
-  if (width * (int64_t)rms_dtype_size(verify_y_type(spec)) > 32 * 1024 && spec->steps >= RMS_STEPS_RSTD)
-    spec->steps = RMS_STEPS_WIDE; /* the CPU has them for narrower rows alone */
   if (k / 2 % 2) call->parts |= T_NO_Y;
 }
 

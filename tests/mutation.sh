@@ -88,7 +88,7 @@ objects() { local unit; for unit; do unit=${unit//\//-}; printf '%s\n' "$work/ob
 programs=(
   "vec tests/vec/vec.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
   "activations tests/vec/activation.c tests/vec/reference.c verify/number.c verify/quantise.c ${vec_units[*]}"
-  "quantised tests/unit/quantised.c"
+  "quantised tests/unit/quantised.c verify/number.c"
   "straight tests/bits/quantised.c"
   "arguments tests/unit/arguments.c tests/unit/world.c"
   "alias tests/unit/alias.c tests/unit/world.c"

@@ -392,6 +392,13 @@ static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *r
               result);
 }
 
+/* Terms and the sums of a block are formed in the arithmetic type, unscaled: of terms of both signs they may leave its
+ * range to either side, whatever the total is. */
+static int parts_may_overflow(const walk *w, const column *s) {
+  const double most = w->spec.dtype == RMS_F64 ? DBL_MAX : (double)FLT_MAX;
+  return s->magnitude + s->error > most && !(s->magnitude <= fabs(s->sum.hi)); /* the sum may be NaN */
+}
+
 static void compare_columns(walk *w, verify_role role, const column *columns, int accumulate, verify_result *result) {
   if (!verify_case_has(&w->c, role)) return;
   const verify_tensor *t = &w->c.tensor[role];
@@ -404,7 +411,7 @@ static void compare_columns(walk *w, verify_role role, const column *columns, in
       w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->rows[ROW_OLD][j])) : s->sum;
       w->rows[ROW_SIZES][j] = s->size;
       w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->rows[ROW_OLD][j])) : error;
-      if (s->unknown && verify_is_stepwise(&w->spec)) w->row.dw_error[j] = -1;
+      if ((s->unknown && verify_is_stepwise(&w->spec)) || parts_may_overflow(w, s)) w->row.dw_error[j] = -1;
     }
     compare_row(w, (verify_row_at){role, 0, h}, (exact_row){w->row.dw, w->row.dw_error, w->rows[ROW_SIZES]}, result);
   }

@@ -3,6 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 #include "check_types.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* ---- between rows on the stack and rows whose elements lie apart ---- */
 
@@ -36,6 +39,21 @@ static inline vec_u64 high_8(vec_u64 a, vec_u64 b) {
   return TURNS(vec_u64, a, b, 1, 3);
 }
 
+/* Sixteen bytes past the caches, to an address that is a multiple of sixteen. */
+static inline void store_past(char *to, const void *from) {
+#ifdef __SSE2__
+  _mm_stream_si128((__m128i *)(void *)to, _mm_loadu_si128(from));
+#else
+  memcpy(to, from, 16);
+#endif
+}
+
+static void end_stores_past(void) {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 /* Squares stay in registers only if their loops are unrolled, which -O2 alone does not do. */
 #define UNROLLED _Pragma("GCC unroll 8")
 
@@ -55,8 +73,8 @@ static void gather(char *to, int64_t pitch, const char *from, const rms_rows *t,
 }
 
 static void scatter(char *to, const rms_rows *t, int64_t size, const char *from, int64_t pitch, int64_t rows,
-                    int64_t cols) {
-  (size == 2 ? scatter_2 : size == 4 ? scatter_4 : scatter_8)(to, t->inner, t->col, from, pitch, rows, cols);
+                    int64_t cols, bool past) {
+  (size == 2 ? scatter_2 : size == 4 ? scatter_4 : scatter_8)(to, t->inner, t->col, from, pitch, rows, cols, past);
 }
 
 /* ---- tiles: rows of one outer index that the kernels see together ---- */
@@ -67,6 +85,7 @@ typedef struct {
   rms_rows *given;
   int64_t size;
   bool read, written;
+  bool past;   /* an output that bypasses the caches */
   int partner; /* an output may take the place of this input if their elements have the same size; or ALONE */
 } tensor;
 
@@ -103,9 +122,12 @@ static int64_t tile_rows(const rms_layout *lay) {
   return fit >= 16 ? fit & ~(int64_t)15 : fit;
 }
 
+/* Tiles start at whole tiles from the first row of an outer index, so that their lines are whole if those of the tensor
+ * are. */
 static int64_t tile_end(const tile *t, int64_t last) {
-  const int64_t in_image = t->lay->inner - t->row % t->lay->inner, fit = tile_rows(t->lay);
-  const int64_t rows = in_image < fit ? in_image : fit;
+  const int64_t at = t->row % t->lay->inner, in_image = t->lay->inner - at, fit = tile_rows(t->lay),
+                left = fit - at % fit;
+  const int64_t rows = in_image < left ? in_image : left;
   return t->row + rows < last ? t->row + rows : last;
 }
 
@@ -141,7 +163,7 @@ static void close_tile(const tile *t) {
   for (int i = 0; i < t->count; i++) {
     const tensor *e = &t->tensors[i];
     if (is_apart(e) && e->written)
-      scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols);
+      scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols, e->past);
   }
 }
 
@@ -151,11 +173,11 @@ enum { FORWARD_TENSORS = 5, GRADIENT_TENSORS = 7 };
 
 static void list_tensors(const rms_forward_job *job, rms_forward_job *sub, tensor list[FORWARD_TENSORS]) {
   const int64_t size = rms_size_of(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
-  list[0] = (tensor){&job->x, &sub->x, size, true, false, ALONE};
-  list[1] = (tensor){&job->residual, &sub->residual, residual, true, false, ALONE};
-  list[2] = (tensor){&job->gate, &sub->gate, size, true, false, ALONE};
-  list[3] = (tensor){&job->y, &sub->y, rms_size_of(job->y_type), false, true, 0};
-  list[4] = (tensor){&job->residual_out, &sub->residual_out, residual, false, true, 1};
+  list[0] = (tensor){&job->x, &sub->x, size, true, false, false, ALONE};
+  list[1] = (tensor){&job->residual, &sub->residual, residual, true, false, false, ALONE};
+  list[2] = (tensor){&job->gate, &sub->gate, size, true, false, false, ALONE};
+  list[3] = (tensor){&job->y, &sub->y, rms_size_of(job->y_type), false, true, job->stream_y, 0};
+  list[4] = (tensor){&job->residual_out, &sub->residual_out, residual, false, true, job->stream_residual, 1};
 }
 
 int64_t rms_forward_apart_bytes(const rms_forward_job *job) {
@@ -178,6 +200,7 @@ void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64
   tensor tensors[FORWARD_TENSORS];
   tile t = {lay, tensors, FORWARD_TENSORS, first, 0, room};
   list_tensors(job, &sub, tensors);
+  sub.stream_y = sub.stream_residual = sub.fetch_ahead = false;
   sub.lay.inner = 1;
   sub.lay.apart = 0;
   for (int64_t end; t.row < last; t.row = end) {
@@ -192,19 +215,20 @@ void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64
     kernel(&sub, 0, t.rows * lay->groups);
     close_tile(&t);
   }
+  if (job->stream_y || job->stream_residual) end_stores_past();
 }
 
 /* ---- backward ---- */
 
 static void list_gradients(const rms_backward_job *job, rms_backward_job *sub, tensor list[GRADIENT_TENSORS]) {
   const int64_t size = rms_size_of(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
-  list[0] = (tensor){&job->dy, &sub->dy, rms_size_of(job->dy_type), true, false, ALONE};
-  list[1] = (tensor){&job->x, &sub->x, job->x_is_f32 ? 4 : size, true, false, ALONE};
-  list[2] = (tensor){&job->dresidual, &sub->dresidual, residual, true, false, ALONE};
-  list[3] = (tensor){&job->gate, &sub->gate, size, true, false, ALONE};
-  list[4] = (tensor){&job->dx, &sub->dx, size, job->add_to_dx, true, 0};
-  list[5] = (tensor){&job->dresidual_out, &sub->dresidual_out, residual, false, true, 2};
-  list[6] = (tensor){&job->dgate, &sub->dgate, size, false, true, 3};
+  list[0] = (tensor){&job->dy, &sub->dy, rms_size_of(job->dy_type), true, false, false, ALONE};
+  list[1] = (tensor){&job->x, &sub->x, job->x_is_f32 ? 4 : size, true, false, false, ALONE};
+  list[2] = (tensor){&job->dresidual, &sub->dresidual, residual, true, false, false, ALONE};
+  list[3] = (tensor){&job->gate, &sub->gate, size, true, false, false, ALONE};
+  list[4] = (tensor){&job->dx, &sub->dx, size, job->add_to_dx, true, job->stream_dx, 0};
+  list[5] = (tensor){&job->dresidual_out, &sub->dresidual_out, residual, false, true, job->stream_residual, 2};
+  list[6] = (tensor){&job->dgate, &sub->dgate, size, false, true, job->stream_dgate, 3};
 }
 
 int64_t rms_backward_apart_bytes(const rms_backward_job *job) {
@@ -249,6 +273,7 @@ void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, co
   int64_t block = first + RMS_BLOCK_ROWS; /* where the block of rows that is summed ends */
   clear_totals(job, sums);
   list_gradients(job, &sub, tensors);
+  sub.stream_dx = sub.stream_residual = sub.stream_dgate = sub.fetch_ahead = false;
   sub.lay.inner = 1;
   sub.lay.apart = 0;
   sub.go_on = true;
@@ -262,6 +287,7 @@ void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, co
     close_tile(&t);
     if (ends_block) block = end + RMS_BLOCK_ROWS;
   }
+  if (job->stream_dx || job->stream_residual || job->stream_dgate) end_stores_past();
 }
 
 void rms_backward_stats_apart(const rms_backward_job *job, rms_backward_stats_fn *kernel, int64_t first, int64_t last) {

@@ -27,7 +27,7 @@ typedef struct {
 /* As in the forward. */
 static bool has_several_ways_back(const rms_backward_job *job) {
   const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
-  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->gate.data &&
+  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->gate.data && !job->lay.apart &&
          2 * job->lay.width * size > RMS_WIDE_BYTES;
 }
 
@@ -242,6 +242,13 @@ static void run_slots(const void *arg, int64_t first, int64_t last) {
 
 /* ---- a whole call ---- */
 
+/* Gates, a dy to be widened on its own, and roundings beside those that most models have: see rms_kernels. */
+static bool has_more_arithmetic(const rms_backward_job *job) {
+  const rms_layout *lay = &job->lay;
+  return job->gate.data || job->dy_type != lay->dtype || lay->steps != RMS_STEPS_WIDE ||
+         (lay->kind == RMS_KIND_LAYER && lay->rounding == RMS_ROUND_BEFORE_WEIGHT);
+}
+
 static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
   int64_t bytes = size + (int64_t)rms_dtype_size(job->dy_type);
@@ -334,7 +341,8 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernels = kernels;
-  r.kernel = kernels->backward[r.job.lay.dtype];
+  const bool wide = has_more_arithmetic(&r.job);
+  r.kernel = (wide ? kernels->wide_backward : kernels->backward)[r.job.lay.dtype];
   r.stats_kernel = kernels->backward_stats[r.job.lay.dtype];
   r.workspace = args->workspace;
   r.dweight = (rms_gradient){args->dweight, r.job.dweight_type, args->accumulate & RMS_ACCUMULATE_DWEIGHT};
@@ -344,9 +352,9 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
     return RMS_OK;
   }
   r.traffic = gradient_traffic(&r.job);
-  if (!sums_out && !r.job.lay.apart)
-    choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
-  r.columns = wants_sums && is_one_block(&r) ? kernels->columns[r.job.lay.dtype] : NULL;
+  if (!sums_out) choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
+  r.columns =
+      wants_sums && is_one_block(&r) ? (wide ? kernels->wide_columns : kernels->columns)[r.job.lay.dtype] : NULL;
   if (wants_sums)
     run_sums(&r, segments, executor);
   else if (r.job.lay.apart)

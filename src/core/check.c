@@ -335,9 +335,6 @@ rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args,
   job->way = RMS_WAY_FETCH;
   job->lay.apart = rms_forward_apart_bytes(job);
   if (job->q.rows.data && (job->lay.apart || job->q.rows.col)) return RMS_E_UNSUPPORTED;
-  if (job->q.rows.data && job->lay.steps >= RMS_STEPS_RSTD && !(flags & RMS_CHECK_DEVICE) &&
-      job->lay.width > RMS_QUANTISE_ROOM / rms_size_of(job->y_type))
-    return RMS_E_UNSUPPORTED;
   return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 

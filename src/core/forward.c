@@ -94,13 +94,14 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
-  r.kernel = (stats_out ? kernels->stats : kernels->forward)[r.job.lay.dtype];
+  const bool wide = r.job.gate.data || r.job.lay.steps >= RMS_STEPS_RSTD;
+  r.kernel = (stats_out ? kernels->stats : wide ? kernels->wide_forward : kernels->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
+  if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   if (r.job.lay.apart) {
     rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
     return RMS_OK;
   }
-  if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   r.kernels = kernels;
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;

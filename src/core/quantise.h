@@ -9,7 +9,7 @@
 #include "../cpu/kernels.h"
 
 /* For y of a segment: on the stack, which is small in threads of some systems. Wider segments are done piece by piece,
- * with a statistic that is measured before, which the forms with rounded steps do not have. */
+ * with a statistic that is measured before. */
 enum { RMS_QUANTISE_ROOM = 32 * 1024 };
 
 /* Segments first..last-1 of a job with q. */

@@ -30,7 +30,7 @@ void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_ea
 bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor);
 
 /* Whether rows can be written by non-temporal stores with profit: whole cache lines from aligned addresses, to memory
- * that has been touched before. */
+ * that has been touched before. Of rows whose elements lie apart: the lines of an element of neighbouring rows. */
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes, int64_t segments);
 
 /* Whether two tensors of rows are one: in place. */

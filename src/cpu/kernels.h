@@ -48,6 +48,10 @@ typedef struct {
   rms_backward_fn *backward[5];
   rms_backward_stats_fn *backward_stats[5];
   rms_columns_fn *columns[5];
+  /* of jobs with more arithmetic, such as gates; the order of the lanes in a block of column sums may be another */
+  rms_forward_fn *wide_forward[5];
+  rms_backward_fn *wide_backward[5];
+  rms_columns_fn *wide_columns[5];
   rms_largest_fn *largest[5]; /* of y; there is none of f64 */
   rms_quantise_fn *quantise[5];
   rms_quantise_rows_fn *quantise_rows[5]; /* of x */

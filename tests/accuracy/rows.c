@@ -55,6 +55,12 @@ static void many_rows(void) {
   check_everywhere("rms:bwd:f64:5000x3x5:perhead:bias:out=dw+db:acc");
 }
 
+/* A term of dweight overflows and the sum does not; infinite terms of both signs. */
+static void infinite_terms(void) {
+  check_everywhere("rms:bwd:bf16:7x8200:w=f32:round=before:dydata=mixed");
+  check_everywhere("rms:bwd:f32:7x200:dydata=max");
+}
+
 static void long_rows(void) {
   check_everywhere("rms:fwd:f32:1x16384:data=max:out=y+stats");
   check_everywhere("rms:fwd:f32:1x16385:data=max:out=y+stats");
@@ -130,6 +136,10 @@ static void rows_of_all_kinds(void) {
                                          "layer:bwd:f16:9x300:bias",
                                          "rms:bwd:bf16:9x64:recompute",
                                          "prms:bwd:f32:8x128:p=0.25",
+                                         "rms:bwd:f32:17x128",
+                                         "rms:bwd:f32:17x100:recompute",
+                                         "rms:bwd:bf16:17x128:round=before:recompute",
+                                         "layer:bwd:f32:17x128",
                                          "rms:bwd:f64:9x64",
                                          "rms:fwd:bf16:9x300:gate=after",
                                          "rms:bwd:bf16:9x300:gate=after",
@@ -142,15 +152,23 @@ static void rows_of_all_kinds(void) {
       check_everywhere(text);
     }
   check_everywhere("rms:bwd:f32:9x300:dydata=zerorows");
+  check_everywhere("rms:bwd:f32:17x128:dydata=zerorows:recompute");
+  check_everywhere("rms:bwd:f32:17x128:dydata=nanrows");
+  check_everywhere("rms:bwd:f32:17x128:data=zerorows:dydata=mixed");
+  check_everywhere("prms:bwd:f32:17x128:p=0.25:dydata=mixed:recompute");
   check_everywhere("layer:bwd:bf16:9x300:dydata=nanrows");
   check_everywhere("rms:fwd:f32:9x300:gate=before:data=zerorows:out=y+stats");
   check_everywhere("rms:bwd:f32:9x300:gate=before:data=nanrows");
   check_everywhere("rms:bwd:bf16:9x300:gate=before:dydata=zerorows:data=zerorows:recompute");
 }
 
-static const t_case cases[] = {{"sums_of_ones", sums_of_ones},   {"many_rows", many_rows},
-                               {"long_rows", long_rows},         {"common_rows", common_rows},
-                               {"equal_numbers", equal_numbers}, {"rows_of_all_kinds", rows_of_all_kinds}};
+static const t_case cases[] = {{"sums_of_ones", sums_of_ones},
+                               {"many_rows", many_rows},
+                               {"infinite_terms", infinite_terms},
+                               {"long_rows", long_rows},
+                               {"common_rows", common_rows},
+                               {"equal_numbers", equal_numbers},
+                               {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

@@ -109,6 +109,25 @@ static void eps_outside_layer_here(void) {
   }
 }
 
+/* A row of each kind in numbers: with eps rounded to f32, which makes 1.4e-45 of 1e-45, and with eps outside. */
+static void examples_here(void) {
+  static const float dy[COLS] = {1, 0, 0, 0};
+  float x[COLS], out[COLS];
+  make_row(x, 1e-23);
+  rms_spec spec = {.cols = COLS, .eps = 1e-45};
+  rms_forward_args f = {.outer = 1, .x = {x, RMS_F32}, .y = {.data = out}};
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &f, NULL));
+  T_CHECK(fabs((double)out[0] - 0.23727) < 5e-6); /* with eps as it is: 0.26968 */
+  make_row(x, 1e-28);
+  spec = (rms_spec){.cols = COLS, .eps = 1e-5, .eps_place = RMS_EPS_OUTSIDE};
+  rms_backward_args b = {.outer = 1, .x = {x, RMS_F32}, .dy = {.data = dy}, .dx = {.data = out}};
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &b, NULL));
+  T_CHECK(fabs((double)out[1] - 2.58199e-19) < 5e-25);
+}
+
+static void examples(void) {
+  each_isa(examples_here);
+}
 static void subnormal_eps(void) {
   each_isa(subnormal_eps_here);
 }
@@ -119,8 +138,10 @@ static void eps_outside_layer(void) {
   each_isa(eps_outside_layer_here);
 }
 
-static const t_case cases[] = {
-    {"subnormal_eps", subnormal_eps}, {"eps_outside", eps_outside}, {"eps_outside_layer", eps_outside_layer}};
+static const t_case cases[] = {{"examples", examples},
+                               {"subnormal_eps", subnormal_eps},
+                               {"eps_outside", eps_outside},
+                               {"eps_outside_layer", eps_outside_layer}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

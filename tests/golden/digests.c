@@ -138,14 +138,21 @@ static uint64_t digest_of(const row *r, rms_dtype dtype, int variant) {
   return hash;
 }
 
-static void write_lines(FILE *file) {
+/* Every step-th line; an empty line in place of the others. */
+static void write_lines(FILE *file, int64_t step) {
+  int64_t line = 0;
   static const char *const dtype_names[] = {"f32", "f64", "bf16", "f16"};
   static const char *const variants[] = {"after", "before"};
   for (size_t r = 0; r < T_COUNT(rows); r++)
     for (int dtype = 0; dtype < 4; dtype++)
-      for (int variant = 0; variant < 2; variant++)
+      for (int variant = 0; variant < 2; variant++) {
+        if (line++ % step) {
+          fputc('\n', file);
+          continue;
+        }
         fprintf(file, "%s %s %s %016" PRIx64 "\n", rows[r].name, dtype_names[dtype], variants[variant],
                 digest_of(&rows[r], (rms_dtype)(RMS_F32 + dtype), variant));
+      }
 }
 
 static void compare_lines(FILE *golden, FILE *now, const char *isa) {
@@ -155,7 +162,7 @@ static void compare_lines(FILE *golden, FILE *now, const char *isa) {
     t_context("isa=%s", isa);
     if (!T_CHECK(fgets(want, sizeof want, golden) != NULL)) return;
     want[strcspn(want, "\n")] = 0;
-    T_EQ_STR(want, have);
+    if (*have) T_EQ_STR(want, have);
   }
   T_CHECK(fgets(want, sizeof want, golden) == NULL);
 }
@@ -163,10 +170,13 @@ static void compare_lines(FILE *golden, FILE *now, const char *isa) {
 static void digests(void) {
   t_isas isas = t_usable_isas();
   for (int i = 0; i < isas.count; i++) {
+    /* With less effort, as in emulators, all lines of the best instruction set and some of the others'. An odd step has
+     * every type and variant among them. */
+    int64_t step = i == isas.count - 1 ? 1 : 100 / t_effort(100) | 1;
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
     FILE *now = tmpfile(), *golden = fopen(path, "r");
     if (T_CHECK(now != NULL) && T_CHECK(golden != NULL)) {
-      write_lines(now);
+      write_lines(now, step);
       rewind(now);
       compare_lines(golden, now, isas.name[i]);
     }
@@ -179,7 +189,7 @@ static void refresh(void) {
   FILE *file = fopen(path, "w");
   if (!T_CHECK(file != NULL)) return;
   T_EQ_STATUS(RMS_OK, rms_isa_force("scalar"));
-  write_lines(file);
+  write_lines(file, 1);
   T_EQ_INT(0, fclose(file));
 }
 

@@ -267,12 +267,18 @@ static void check_nans(rms_dtype type) {
   }
 }
 
-static float max_abs_f32(float a, float b) {
-  return fabsf(b) > a ? fabsf(b) : a;
+static double max_bits_f64(double a, double b) {
+  uint64_t magnitude_a, magnitude_b;
+  memcpy(&magnitude_a, &a, sizeof a);
+  memcpy(&magnitude_b, &b, sizeof b);
+  return magnitude_a << 1 > magnitude_b << 1 ? fabs(a) : fabs(b);
 }
 
-static double max_abs_f64(double a, double b) {
-  return fabs(b) > a ? fabs(b) : a;
+static double most_f64(const double *x, int n) {
+  double most = 0;
+  for (int i = 0; i < n; i++)
+    most = max_bits_f64(most, x[i]);
+  return most;
 }
 
 static float exponent_f32(float a) {
@@ -305,7 +311,7 @@ static float expected_f32(int op, float a, float b, float c, float fourth) {
   case 4:
     return fourth;
   case 5:
-    return max_abs_f32(max_abs_f32(0, a), b);
+    return (float)max_bits_f64((double)a, (double)b); /* widening keeps the order of magnitudes and of NaNs */
   case 6:
     return a / b;
   case 7:
@@ -319,6 +325,25 @@ static float expected_f32(int op, float a, float b, float c, float fourth) {
   }
 }
 
+/* One lane that is not less, or a NaN, decides. */
+static void check_all_less(void) {
+  float a[F32_LANES] = {0};
+  double wide[F64_LANES] = {0};
+  T_CHECK(vf_all_less(vf_load(a, RMS_F32, 0), vf_set(1)));
+  T_CHECK(vd_all_less(vd_load(wide, RMS_F64, 0), vd_set(1)));
+  for (int i = 0; i < 3 * F32_LANES; i++) {
+    const float not_less[] = {1, 2, NAN};
+    a[i % F32_LANES] = not_less[i / F32_LANES];
+    wide[i % F64_LANES] = (double)not_less[i / F32_LANES];
+    t_context("all_less, lane %d, %g", i % F32_LANES, (double)not_less[i / F32_LANES]);
+    T_CHECK(!vf_all_less(vf_load(a, RMS_F32, 0), vf_set(1)));
+    T_CHECK(!vf_all_less(vf_set(0), vf_if_less(vf_load(a, RMS_F32, 0), vf_set(1), vf_set(1), vf_set(0))));
+    T_CHECK(!vd_all_less(vd_load(wide, RMS_F64, 0), vd_set(1)));
+    a[i % F32_LANES] = 0;
+    wide[i % F64_LANES] = 0;
+  }
+}
+
 static void check_arithmetic(void) {
   for (int64_t k = 0; k < 2000; k++) {
     float a[F32_LANES], b[F32_LANES], c[F32_LANES], want[F32_LANES], have[F32_LANES];
@@ -329,7 +354,7 @@ static void check_arithmetic(void) {
     vf va = vf_load(a, RMS_F32, 0), vb = vf_load(b, RMS_F32, 0), vc = vf_load(c, RMS_F32, 0);
     vf results[] = {vf_add(va, vb), vf_sub(va, vb),
                     vf_mul(va, vb), vf_fma(va, vb, vc),
-                    vf_set(a[3]),   vf_max_abs(vf_max_abs(vf_set(0), va), vb),
+                    vf_set(a[3]),   vf_max_bits(vf_max_bits(vf_set(0), va), vb),
                     vf_div(va, vb), vf_max(va, vb),
                     vf_min(va, vb), vf_if_less(va, vb, vc, va),
                     vf_exponent(va)};
@@ -486,12 +511,13 @@ static void check_f64_arithmetic(void) {
                     vd_set(x[3]),
                     vd_round(v[0], RMS_F64),
                     vd_first(v[0], (int)(k % 9), 0),
-                    vd_max_abs(vd_max_abs(vd_set(0), v[0]), v[1]),
+                    vd_max_bits(vd_max_bits(vd_set(0), v[0]), v[1]),
                     vd_div(v[0], v[1]),
                     vd_max(v[0], v[1]),
                     vd_min(v[0], v[1]),
                     vd_if_less(v[0], v[1], v[2], v[0]),
                     vd_exponent(v[0])};
+    T_EQ_F64(most_f64(x, 2 * F64_LANES), vd_most(results[7]));
     for (int op = 0; op < (int)T_COUNT(results); op++) {
       vd_store(have, results[op], RMS_F64, 0);
       for (int i = 0; i < F64_LANES; i++) {
@@ -503,7 +529,7 @@ static void check_f64_arithmetic(void) {
                         x[3],
                         a,
                         i < k % 9 ? a : 0.0,
-                        max_abs_f64(max_abs_f64(0, a), b),
+                        max_bits_f64(a, b),
                         a / b,
                         a > b ? a : b,
                         a < b ? a : b,
@@ -563,6 +589,31 @@ static void check_codes(guarded *g, rms_dtype type, const float *from) {
     }
 }
 
+/* The same of vf_store8_clear, without the numbers that it does not take. */
+static void check_clear_codes(guarded *g, rms_dtype type, const float *from) {
+  float clear[4 * F32_LANES], scaled[4 * F32_LANES];
+  unsigned char want[4 * F32_LANES];
+  for (int i = 0; i < 4 * F32_LANES; i++) {
+    const bool within = fabs((double)from[i]) <= verify_quantised_largest(type);
+    const bool beside = code8(type, nextafterf(from[i], INFINITY)) != code8(type, nextafterf(from[i], -INFINITY));
+    clear[i] = within && (!beside || from[i] == 0) ? from[i] : -1;
+    scaled[i] = type == RMS_F8E4M3 ? clear[i] * 0x1p-8f : clear[i];
+    want[i] = code8(type, clear[i]);
+  }
+  for (int eo = 0; eo < 2; eo++) {
+    unsigned char *p = t_guard_place(&g->out, sizeof want / 2, T_FLUSH_END, 0), more[sizeof want / 2];
+    vf v[4];
+    for (int i = 0; i < 4; i++)
+      v[i] = load(scaled + i * F32_LANES, RMS_F32, eo);
+    if (eo)
+      vf_store8_clear(p, more, v[0], v[1], v[2], v[3], type, 1);
+    else
+      vf_store8_clear(p, more, v[0], v[1], v[2], v[3], type, 0);
+    T_EQ_BYTES(want, p, sizeof more);
+    T_EQ_BYTES(want + sizeof more, more, sizeof more);
+  }
+}
+
 /* The k-th number to try: every code's, the middle to the next one and the numbers beside that; all bf16 and f16
  * numbers; any bits. */
 static float number8(rms_dtype type, uint32_t k) {
@@ -591,6 +642,7 @@ static void check_stores8(guarded *g, rms_dtype type) {
       from[i] = number8(type, base + i);
     t_context("type=%d numbers from %u on", (int)type, base);
     check_codes(g, type, from);
+    if (type != RMS_I8) check_clear_codes(g, type, from);
   }
 }
 
@@ -689,6 +741,7 @@ static void check_every_operation(void) {
     check_nans(types[t]);
   }
   check_arithmetic();
+  check_all_less();
   check_comparisons();
   check_fma_middles();
   check_first_and_sum();

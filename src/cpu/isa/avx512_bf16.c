@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * bf16 for avx512.c on 256-bit registers: two of them, one for the even and one for the odd elements, need fewer
- * instructions to widen and to round than one of 512 bits, and no machine runs them slower. Quantising has more
- * arithmetic: avx512.c has its kernels. */
+ * instructions to widen and to round than one of 512 bits, and no machine runs them slower. What has more
+ * arithmetic has kernels in avx512.c. */
 #define VEC_MASKS
 #define QUANTISE_OUTSIDE
 #include "../vec/avx2.h"

@@ -1,27 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward over the segments of a job. Opens each one, takes or forms its statistic, hands it to the sweeps of
- * backward_segment.h, alone or in batches, and empties the blocks of column sums. */
-
-enum { K(STRETCH) = 4096 / sizeof(REAL) }; /* columns of a row that are streamed before those of the next */
-
-/* Where the statistics and sums of segment i stand. */
-INLINE int64_t K(number_of)(const rms_backward_job *job, int64_t i) {
-  const int64_t groups = job->lay.groups;
-  return job->row_step == 1 ? i : i / groups * job->row_step * groups + i % groups;
-}
-
-/* i: its number. */
-INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradient) * s, int64_t i) {
-  const rms_layout *lay = &job->lay;
-  if (job->stats_in) return K(import_stat)(lay, &job->stats_in[i], &s->x, false);
-  if (job->rstd && lay->eps_place == RMS_EPS_INSIDE) {
-    K(statistic)
-    st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0, false};
-    return st;
-  }
-  return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
-}
+ * The backward over the segments of a job. Opens each one, has it measured and written, alone or in batches, and
+ * empties the blocks of column sums. */
 
 INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums *sums, const rms_cursor *at,
                              K(gradient) * s) {
@@ -48,12 +28,14 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->dx = job->dx.data ? rms_segment(&job->dx, at, lay, T_SIZE) : NULL;
   s->dresidual_out = job->dresidual_out.data ? rms_segment(&job->dresidual_out, at, lay, residual_size) : NULL;
   s->gain = NULL;
+  s->sigmoids = s->x.products = NULL;
+  s->kept = false;
   s->dweight = sums && sums->dweight_block ? (REAL *)sums->dweight_block + piece : NULL;
   s->dbias = sums && sums->dbias_block ? (REAL *)sums->dbias_block + piece : NULL;
   s->indices = lay->indices;
   s->width = lay->width;
   s->k = lay->k;
-  s->ahead_x = s->ahead_dy = 0;
+  s->ahead_x = s->ahead_dy = s->ahead_gate = 0;
   s->gain_form = K(gain_form_of)(lay);
   s->weight_is_f32 = lay->weight_is_f32;
   s->residual_is_f32 = lay->residual_is_f32;
@@ -72,15 +54,8 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   const rms_layout *lay = &job->lay;
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
-  return (alone || all) && lay->steps <= RMS_STEPS_TERMS && !job->gate.data && !job->dresidual.data &&
+  return (alone || all) && lay->steps <= RMS_STEPS_RSTD && !job->gate.data && !job->dresidual.data &&
          !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
-}
-
-/* Whether a common job needs the loops for mixed types. */
-INLINE bool K(is_mixed_back)(const rms_backward_job *job, const K(gains) * gains) {
-  const rms_layout *lay = &job->lay;
-  return gains->mixed || job->dy_type != T || lay->steps == RMS_STEPS_TERMS ||
-         (K(rounds_before)(lay) && (lay->kind == RMS_KIND_LAYER || lay->k < lay->width));
 }
 
 /* A gate after the norm, or before it, and nothing but a weight beside it. */
@@ -120,93 +95,27 @@ static int64_t K(gradients_together)(const rms_backward_job *job) {
   return K(fit)(K(LARGE_BATCH_BYTES), bytes);
 }
 
-/* A segment between its two sweeps. */
-typedef struct {
-  K(gradient) s;
-  K(statistic) st;
-  K(coefficients) co;
-  bool in_range;
-} K(measured);
-
-/* A segment of zeros, of RMS, whose u is neither so large nor so small that it must be scaled: dx = u*r. */
-NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
-  if (!K(is_zero)(&s->x, s->width)) return false;
-  REAL bound = K(bound_of_u)(s, common);
-  return bound == 0 || (bound >= SUM_LEAST && bound <= SUM_MOST);
-}
-
-/* Sums out of range that need no scale all the same: those of dy = 0, which are exactly zero, and those of a segment
- * with a NaN or an infinity, whose results no scale would change. */
-NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
-  bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
-  K(source) dm = K(dm_source)(&m->s);
-  if (job->stats_in || job->sums_in || m->st.e) return false;
-  if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dm, m->s.width);
-  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dm, NULL, m->s.width) <= REAL_MAX;
-  if (finite) return false;
-  const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
-  if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
-  if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
-  if (!known && !spoilt) g = K(sums_any)(&m->s, m->st, layer);
-  if (g.ux != g.ux) g.ux = (REAL)NAN;
-  if (g.u != g.u) g.u = (REAL)NAN;
-  if (!spoilt) m->co = K(coefficients_of)(&job->lay, m->st, g);
-  return true;
-}
-
-INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer, bool common, bool gate) {
-  if (common && s->mixed) return K(sums_mixed)(s, st, layer);
-  if (common && T != REAL_TYPE && s->weight && !s->gain) return K(sums_raw)(s, st, layer);
-  if (common && T != REAL_TYPE && s->before) return K(sums_before)(s, st);
-  if (common) return layer ? K(sums_layer)(s, st) : K(sums_rms)(s, st);
-  if (gate) return s->gate ? K(sums_gate_after)(s, st) : K(sums_gate_before)(s, st);
-  return K(sums_any)(s, st, layer);
-}
-
-/* zero_r: the r of a segment of zeros. */
-INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, bool gate,
-                                REAL zero_r) {
-  bool layer = job->lay.kind == RMS_KIND_LAYER;
-  K(row_sums) g = {0, 0};
-  m->st = K(backward_statistic)(job, &m->s, i);
-  m->in_range = K(r_in_range)(m->st);
-  if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
-      K(is_unscaled_zero)(&m->s, common && !m->s.mixed)) {
+/* A row of a common job with RMS_STEPS_RSTD: its second sweep rounds both terms and takes T(r) for r. What is out of
+ * range is not scaled. */
+NOINLINE void K(add_rounded_row)(const rms_backward_job *job, K(gradient_rows) * rows, K(measured) * m,
+                                 int64_t number) {
+  if (K(r_in_range)(m->st)) {
+    const K(row_sums) g = K(sums_rounded)(&m->s, m->st);
     m->co = K(coefficients_of)(&job->lay, m->st, g);
-    m->in_range = true;
-    return;
-  }
-  if (m->in_range && job->sums_in)
-    g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
-  else if (m->in_range)
-    g = K(sums_of)(&m->s, m->st, layer, common, gate);
-  m->co = K(coefficients_of)(&job->lay, m->st, g);
-  m->in_range = m->in_range && K(sums_in_range)(g) && (layer || m->st.clamped || K(c_in_range)(m->co));
-  if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);
-}
-
-/* Writes the rows that have been measured. Non-temporal stores of wide rows of f32 and f64 fill a stretch of
- * one row after the other. */
-static void K(end_rows)(K(gradient_rows) * rows, bool layer) {
-  const int count = rows->count;
-  if (count <= 1 || !rows->stream || T != REAL_TYPE || rows->width <= K(STRETCH)) {
-    rows->first = 0, rows->from = 0, rows->to = rows->width;
-    if (count > 0) K(write_gradient_rows)(rows, layer);
-  } else {
-    for (rows->from = 0; rows->from < rows->width; rows->from += K(STRETCH)) {
-      rows->to = rows->width - rows->from < K(STRETCH) ? rows->width : rows->from + K(STRETCH);
-      for (rows->first = 0; rows->first < count; rows->first++) {
-        rows->count = rows->first + 1;
-        K(write_gradient_rows)(rows, layer);
-      }
+    m->st.r = K(step)(m->st.r);
+    if (K(r_in_range)(m->st) && K(sums_in_range)(g) && K(c_in_range)(m->co)) {
+      K(add_gradient_row)(rows, &m->s, m->st, m->co);
+      return;
     }
   }
-  rows->count = 0;
+  m->s.x.up1 = m->s.x.up2 = 1;
+  K(end_rows)(rows, false);
+  K(backward_stepwise)(job, &m->s, number);
 }
 
 /* Segments i..i+n-1 of a common job, which share their gain and their column sums. `at` is moved behind them. */
 static void K(backward_together)(const rms_backward_job *job, const rms_column_sums *sums, const K(gains) * gains,
-                                 rms_cursor *at, int64_t i, int64_t n, bool more, REAL zero_r) {
+                                 rms_cursor *at, int64_t i, int64_t n, bool is_short, bool more, REAL zero_r) {
   const rms_layout *lay = &job->lay;
   const bool layer = lay->kind == RMS_KIND_LAYER;
   K(gradient_rows) rows;
@@ -223,11 +132,13 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   rows.stream = m.s.stream_dx;
   rows.before = K(rounds_before)(lay);
   rows.product = !lay->weight_is_f32;
-  rows.terms = lay->steps == RMS_STEPS_TERMS;
+  const bool steps = T != REAL_TYPE && lay->steps == RMS_STEPS_RSTD;
+  rows.terms = lay->steps == RMS_STEPS_TERMS || steps;
   rows.width = lay->width;
   rows.k = lay->k;
   rows.ahead_x = rows.ahead_dy = 0;
   rows.count = 0;
+  rows.scaled = 0;
   rms_cursor row = *at;
   const char *x0 = m.s.x.x, *dy0 = m.s.dy;
   for (int64_t b = 0; b < n; b++)
@@ -236,47 +147,49 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
     rows.ahead_x = rms_segment(&job->x, at, lay, T_SIZE) - x0;
     rows.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type)) - dy0;
   }
-  for (int64_t b = 0; b < n; b++, rms_cursor_next(&row, lay)) {
-    m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
-    m.s.dy = rms_segment(&job->dy, &row, lay, K(size_of)(job->dy_type));
-    m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
-    const int64_t number = K(number_of)(job, i + b);
-    K(measure_gradient)(job, &m, number, true, false, zero_r);
-    if (__builtin_expect(m.in_range, 1)) {
-      K(add_gradient_row)(&rows, &m.s, m.st, m.co);
-    } else {
-      K(end_rows)(&rows, layer);
-      K(gradient) scaled = m.s;
-      if (m.s.mixed) scaled.gain = NULL; /* there, a gain says that the job is common */
-      K(backward_scaled)(job, &scaled, number);
-      m.s.x.up1 = m.s.x.up2 = 1;
+  if (is_short) {
+    K(add_short_rows)(job, &rows, &m, K(number_of)(job, i), (int)n, zero_r);
+  } else {
+    for (int64_t b = 0; b < n; b++, rms_cursor_next(&row, lay)) {
+      m.s.x.x = rms_segment(&job->x, &row, lay, T_SIZE);
+      m.s.dy = rms_segment(&job->dy, &row, lay, K(size_of)(job->dy_type));
+      m.s.dx = rms_segment(&job->dx, &row, lay, T_SIZE);
+      const int64_t number = K(number_of)(job, i + b);
+      m.st = K(backward_statistic)(job, &m.s, number);
+      if (steps)
+        K(add_rounded_row)(job, &rows, &m, number);
+      else
+        K(add_row)(job, &rows, &m, number, zero_r);
     }
   }
   K(end_rows)(&rows, layer);
 }
 
-/* Any segment. `at` is moved behind it. gains: of a job whose gate is alone, else NULL. */
+/* Any segment. `at` is moved behind it. gains, room: of a job whose gate is alone, else NULL and nothing. */
 static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums *sums, const K(gains) * gains,
-                              rms_cursor *at, int64_t i, bool more, REAL zero_r) {
+                              K(room) room, rms_cursor *at, int64_t i, bool more, REAL zero_r) {
   const rms_layout *lay = &job->lay;
   const bool gate = gains != NULL;
   K(measured) m;
   K(open_gradient)(job, sums, at, &m.s);
   if (gate && gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
+  if (gate && lay->width <= room.count) m.s.sigmoids = room.at;
   rms_cursor_next(at, lay);
   if (job->fetch_ahead && more) {
     m.s.ahead_x = rms_segment(&job->x, at, lay, K(size_of)(m.s.x.x_type)) - m.s.x.x;
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(m.s.dy_type)) - m.s.dy;
+    if (gate) m.s.ahead_gate = rms_segment(&job->gate, at, lay, T_SIZE) - (m.s.gate ? m.s.gate : m.s.x.gate);
   }
   const int64_t number = K(number_of)(job, i);
   if (T != REAL_TYPE && lay->steps >= RMS_STEPS_RSTD) {
     K(backward_stepwise)(job, &m.s, number);
     return;
   }
+  m.st = K(backward_statistic)(job, &m.s, number);
   K(measure_gradient)(job, &m, number, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {
     m.s.gain = NULL; /* there, a gain says that the job is common */
-    K(backward_scaled)(job, &m.s, number);
+    K(backward_scaled)(job, &m.s, number, m.st);
   } else if (gate && m.s.gate) {
     K(write_gate_after)(&m.s, m.st, m.co);
   } else if (gate) {
@@ -293,8 +206,10 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
   bool common = K(backward_is_common)(job, sums), gate = K(gate_is_alone)(job, sums);
   if (common || gate) K(prepare_gains)(lay, NULL, last - first, &gains, room);
   if (gate && gains.mixed) gate = false;
+  const K(room) left = gate ? K(room_left)(&gains, room) : (K(room)){NULL, 0};
   int64_t block = RMS_BLOCK_ROWS * lay->groups * (lay->per_inner ? lay->inner : 1), in_block = 0;
   int64_t batch = common ? K(gradients_together)(job) : 1, n;
+  const bool is_short = common && batch > 1 && K(are_short_rows)(job, &gains);
   const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = lay->k > 0 ? K(finish)(lay, zeros, (REAL)lay->k).r : -1;
   rms_cursor at = rms_cursor_at(lay, first);
@@ -302,9 +217,9 @@ KERNEL void K(rms_backward)(const rms_backward_job *job, const rms_column_sums *
     n = last - i < batch ? last - i : batch;
     if (n > block - in_block) n = block - in_block;
     if (common)
-      K(backward_together)(job, sums, &gains, &at, i, n, i + n < last, zero_r);
+      K(backward_together)(job, sums, &gains, &at, i, n, is_short, i + n < last, zero_r);
     else
-      K(backward_alone)(job, sums, gate ? &gains : NULL, &at, i, i + n < last, zero_r);
+      K(backward_alone)(job, sums, gate ? &gains : NULL, left, &at, i, i + n < last, zero_r);
     in_block += n;
     if (in_block == block || i + n == last) {
       K(flush)(job, sums, !job->go_on && i + n - in_block == first, !job->go_on && i + n == last);
@@ -328,7 +243,7 @@ KERNEL void K(rms_backward_stats)(const rms_backward_job *job, int64_t first, in
       job->sums_out[i].ux = (double)g.ux;
       job->sums_out[i].u = (double)g.u;
     } else {
-      K(backward_scaled)(job, &s, i);
+      K(backward_scaled)(job, &s, i, st);
     }
   }
 }

@@ -3,7 +3,12 @@
  * The second sweep of common jobs, over the columns of up to a batch of rows: a few vectors of columns are finished for
  * all of the rows, so that their column sums stay in registers, and then the next ones. */
 
-/* Rows that have one gain and one block of column sums, measured and in range. */
+/* What a row that must be scaled is multiplied by: see K(gradient). */
+typedef struct {
+  REAL x1, x2, dy1, dy2, u1, u2, down[4];
+} K(row_scale);
+
+/* Rows that have one gain and one block of column sums, measured. */
 typedef struct {
   const char *x[K(BATCH)], *dy[K(BATCH)];
   char *dx[K(BATCH)];
@@ -20,6 +25,8 @@ typedef struct {
   bool before, product;      /* rounding before the weight, and of products with it */
   bool terms;                /* mixed: and of the two terms of dx */
   int first, count;          /* rows first..count-1 are to be finished */
+  unsigned scaled;           /* a bit for each row that must be scaled */
+  K(row_scale) scale[K(BATCH)];
 } K(gradient_rows);
 
 /* What is known at the call, so that the branches on it vanish. */
@@ -27,6 +34,7 @@ typedef struct {
   bool layer, sums, stream, mixed;
   bool before, product; /* rounding before the weight, and of products with it */
   bool outside, edge;   /* columns that are not in the statistic, of which c is 0; some are, some are not */
+  bool scaled;          /* there are rows that must be scaled */
 } K(rows_form);
 
 typedef struct {
@@ -40,14 +48,22 @@ typedef struct {
   VEC r, mean, c, a, b;
   rms_dtype dy_type; /* where the types are mixed, as the next */
   bool terms;
+  K(row_scale) scale;
 } K(gradient_row);
 
 INLINE K(gradient_row) K(open_row)(const K(gradient_rows) * s, int row, K(rows_form) form) {
   K(gradient_row)
-  of = {s->x[row],         s->dy[row],           s->dx[row],
-        V(set)(s->r[row]), V(set)(s->mean[row]), V(set)(form.outside ? 0 : s->c[row]),
-        V(set)(s->a[row]), V(set)(s->b[row]),    s->dy_type,
-        s->terms};
+  of = {.x = s->x[row],
+        .dy = s->dy[row],
+        .dx = s->dx[row],
+        .r = V(set)(s->r[row]),
+        .mean = V(set)(s->mean[row]),
+        .c = V(set)(form.outside ? 0 : s->c[row]),
+        .a = V(set)(s->a[row]),
+        .b = V(set)(s->b[row]),
+        .dy_type = s->dy_type,
+        .terms = s->terms};
+  if (form.scaled) of.scale = s->scale[row];
   return of;
 }
 
@@ -63,12 +79,20 @@ INLINE VEC K(round_row)(VEC v, K(rows_form) form) {
   return form.mixed ? V(round)(v, T) : V(round_clean)(v, T);
 }
 
-/* One row's part of it. */
+INLINE VEC K(times_twice)(VEC v, REAL a, REAL b) {
+  return V(mul)(V(mul)(v, V(set)(a)), V(set)(b));
+}
+
+/* One row's part of it. form.scaled: of a row that must be scaled. */
 INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
+  const K(row_scale) *by = &of->scale;
   K(column_sum) sum = at.sum;
   VEC dy = form.mixed ? K(load_in_place)(of->dy, at.j, at.n, of->dy_type) : K(load)(of->dy, at.j, at.n, false);
-  VEC v = K(load)(of->x, at.j, at.n, false), u = V(mul)(dy, at.gain), h, dx;
+  VEC v = K(load)(of->x, at.j, at.n, false), u = dy, h, dx;
+  if (form.scaled && !form.before) u = K(times_twice)(u, by->dy1, by->dy2);
+  u = V(mul)(u, at.gain);
   if (form.before) u = K(round_row)(u, form);
+  if (form.scaled) u = K(times_twice)(u, by->u1, by->u2), v = K(times_twice)(v, by->x1, by->x2);
   if (form.layer) {
     h = V(mul)(V(sub)(v, of->mean), of->r);
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
@@ -78,6 +102,7 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
     if (T != REAL_TYPE && form.mixed && of->terms) first = V(round)(first, T), second = V(round)(second, T);
     dx = V(sub)(first, second);
   }
+  if (form.scaled) dx = K(times_twice)(K(times_twice)(dx, by->down[0], by->down[1]), by->down[2], by->down[3]);
   if (form.mixed)
     K(put)(of->dx, at.j, at.n, dx, false, form.stream);
   else
@@ -135,11 +160,20 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
   if (vectors == 4) c3 = K(open_column)(s, j + 3 * LANES, left - 3 * LANES, form);
   for (int row = s->first; row < count; row++) {
     const K(gradient_row) of = K(open_row)(s, row, form);
+    K(rows_form) as = form;
+    as.scaled = false;
     if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
-    c0.sum = K(gradient_column)(c0, &of, form);
-    if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, form);
-    if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, form);
-    if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, form);
+    if (form.scaled && s->scaled >> row & 1) {
+      c0.sum = K(gradient_column)(c0, &of, form);
+      if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, form);
+      if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, form);
+      if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, form);
+      continue;
+    }
+    c0.sum = K(gradient_column)(c0, &of, as);
+    if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, as);
+    if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, as);
+    if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, as);
   }
   K(close_column)(s, c0, form);
   K(close_column)(s, c1, form);
@@ -149,7 +183,7 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
 
 /* The vectors that are finished together. */
 INLINE int K(span_of)(K(rows_form) form) {
-  return form.layer && VEC_REGISTERS < 16 ? 2 : 4;
+  return (form.scaled || form.layer) && VEC_REGISTERS < 16 ? 2 : 4;
 }
 
 INLINE void K(finish_columns)(const K(gradient_rows) * s, int64_t from, K(rows_form) form) {
@@ -229,9 +263,25 @@ NOINLINE void K(rows_mixed)(const K(gradient_rows) * s, bool layer) {
   }
 }
 
+/* Some of which must be scaled. All columns are taken for the edge of the statistic: less code. */
+NOINLINE void K(rows_scaled)(const K(gradient_rows) * s, bool layer) {
+  K(rows_form) form = {.sums = s->dweight != NULL, .stream = s->stream, .before = T != REAL_TYPE && s->before};
+  form.product = s->product;
+  form.scaled = true;
+  if (layer) {
+    form.layer = true;
+    K(finish_columns)(s, s->from, form);
+  } else {
+    form.edge = true;
+    K(finish_columns)(s, s->from, form);
+  }
+}
+
 static void K(write_gradient_rows)(const K(gradient_rows) * s, bool layer) {
   const bool partial = s->k < s->width;
-  if (s->mixed)
+  if (s->scaled)
+    K(rows_scaled)(s, layer);
+  else if (s->mixed)
     K(rows_mixed)(s, layer);
   else if (!s->dweight && s->before)
     K(rows_before_dx)(s);

@@ -3,68 +3,70 @@
  * The backward pass of a segment whose r or sums leave the safe range: x, dy and u are scaled by exact
  * powers of two. */
 
-INLINE K(extent) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
-  K(sweep) w = {.scaled = scaled, .common = common, .before = s->before, .own = !common};
-  w.raw = common && T != REAL_TYPE && !s->gain;
-  K(extent) e = K(no_extent)();
+/* scaled: with dy scaled, and u not yet. common: of a common job whose gain is laid out. */
+INLINE K(lanes) K(extent_of_u)(const K(gradient) * s, bool scaled, bool common) {
+  const K(sweep) w = {.dy_scaled = scaled, .common = common, .before = s->before, .own = !common, .weighted = common};
+  K(lanes) most = K(no_extent)();
   int64_t j = 0;
   for (; j + 2 * LANES <= s->width; j += 2 * LANES) {
     VEC a = K(load_dm)(s, j, LANES, w), b = K(load_dm)(s, j + LANES, LANES, w);
-    K(extend)(&e, &e.most.a, K(load_u)(s, a, j, LANES, w), true);
-    K(extend)(&e, &e.most.b, K(load_u)(s, b, j + LANES, LANES, w), true);
+    most.a = V(max_bits)(most.a, K(load_u)(s, a, j, LANES, w));
+    most.b = V(max_bits)(most.b, K(load_u)(s, b, j + LANES, LANES, w));
   }
   for (; j < s->width; j += LANES) {
     int n = s->width - j < LANES ? (int)(s->width - j) : LANES;
-    K(extend)(&e, &e.most.a, K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w), true);
+    most.a = V(max_bits)(most.a, K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w));
   }
-  return e;
+  return most;
 }
 
-/* The largest magnitude of u, scaled; NaN if one is NaN or infinite. */
+/* The largest magnitude of u, scaled; above REAL_MAX, or NaN, if one is infinite or NaN. */
 NOINLINE REAL K(largest_u)(const K(gradient) * s) {
   return K(largest_of)(s->gain ? K(extent_of_u)(s, true, true) : K(extent_of_u)(s, true, false));
 }
 
-/* A bound of u as it is: see K(bound_of). */
+/* At least the largest magnitude of u as it is, at most 4*LANES times as much, and zero only if that is; infinite or
+ * NaN as above. */
 NOINLINE REAL K(bound_of_u)(const K(gradient) * s, bool common) {
-  return K(bound_of)(common ? K(extent_of_u)(s, false, true) : K(extent_of_u)(s, false, false));
-}
-
-static void K(split_power)(REAL *factors, int count, int exponent) {
-  for (int i = 0; i < count; i++) {
-    int part = exponent / (count - i);
-    factors[i] = (REAL)rms_ldexp(1.0, part);
-    exponent -= part;
-  }
+  return K(sum_lanes)(common && s->gain ? K(extent_of_u)(s, false, true) : K(extent_of_u)(s, false, false));
 }
 
 /* Scales dm and u so that the largest u is of the order of one; returns the exponent by which u was scaled. */
 static int K(scale_gradient)(K(gradient) * s) {
   K(source) dm = K(dm_source)(s);
-  REAL by[2], most;
+  REAL most;
   int e_dy = 0, e_u = 0;
   if (!s->before) {
     most = K(largest)(&dm, NULL, s->width);
     if (!(most <= REAL_MAX) || most == 0) return 0;
     e_dy = -2 - K(exponent)(most);
-    K(split_power)(by, 2, e_dy);
-    s->dy1 = by[0], s->dy2 = by[1];
+    K(split_scale)(&s->dy1, &s->dy2, e_dy);
   }
   most = K(largest_u)(s);
   if (!(most <= REAL_MAX) || most == 0) return e_dy;
   e_u = -K(exponent)(most);
-  K(split_power)(by, 2, e_u);
-  s->u1 = by[0], s->u2 = by[1];
+  K(split_scale)(&s->u1, &s->u2, e_u);
   return e_dy + e_u;
 }
 
-NOINLINE void K(backward_scaled)(const rms_backward_job *job, K(gradient) * s, int64_t segment) {
+/* 2^e as four factors. */
+static void K(scale_back)(REAL *down, int e) {
+  const int fourth = e / 4, third = (e - fourth) / 3;
+  down[0] = K(power)(fourth);
+  down[1] = K(power)(third);
+  K(split_scale)(&down[2], &down[3], e - fourth - third);
+}
+
+/* Measures a segment, scaled. st: its statistic, as far as it is known; s->x is scaled as that is. Returns false if
+ * only the sums were asked for. */
+NOINLINE bool K(measure_scaled_gradient)(const rms_backward_job *job, K(gradient) * s, int64_t segment,
+                                         K(statistic) * known, K(coefficients) * co) {
   const rms_layout *lay = &job->lay;
   bool layer = lay->kind == RMS_KIND_LAYER;
-  K(statistic) st;
+  K(statistic) st = *known;
   if (job->stats_in) {
     st = K(import_stat)(lay, &job->stats_in[segment], &s->x, true);
-  } else {
+  } else if (!st.e) {
     K(moment) unscaled = K(moment_of)(lay, &s->x);
     st = K(finish)(lay, unscaled.e ? unscaled : K(measure_scaled)(lay, &s->x, unscaled), (REAL)lay->k);
   }
@@ -73,14 +75,24 @@ NOINLINE void K(backward_scaled)(const rms_backward_job *job, K(gradient) * s, i
   if (job->sums_in) {
     sums.ux = (REAL)rms_ldexp(job->sums_in[segment].ux, e_ux);
     sums.u = (REAL)rms_ldexp(job->sums_in[segment].u, e_u);
+    if (sums.ux != sums.ux) sums.ux = (REAL)NAN; /* without a payload, which rounding to bf16 may carry over */
+    if (sums.u != sums.u) sums.u = (REAL)NAN;
   } else {
     sums = K(sums_scaled)(s, st, layer);
   }
   if (job->sums_out) {
     job->sums_out[segment].ux = rms_ldexp((double)sums.ux, -e_ux);
     job->sums_out[segment].u = rms_ldexp((double)sums.u, -e_u);
-    return;
+    return false;
   }
-  K(split_power)(s->down, 4, st.e - e_u);
-  K(write_scaled)(s, st, K(coefficients_of)(lay, st, sums), layer);
+  K(scale_back)(s->down, st.e - e_u);
+  *known = st;
+  *co = K(coefficients_of)(lay, st, sums);
+  return true;
+}
+
+NOINLINE void K(backward_scaled)(const rms_backward_job *job, K(gradient) * s, int64_t segment, K(statistic) st) {
+  K(coefficients) co;
+  if (K(measure_scaled_gradient)(job, s, segment, &st, &co))
+    K(write_scaled)(s, st, co, job->lay.kind == RMS_KIND_LAYER);
 }

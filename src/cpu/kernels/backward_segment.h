@@ -23,9 +23,11 @@ typedef struct {
   const char *gate, *bias; /* of a gate after the norm; one before it belongs to x */
   char *dx, *dresidual_out, *dgate;
   const REAL *gain;      /* the weight + offset in lane order, of common jobs and lone gates */
+  REAL *sigmoids;        /* room for those of a lone gate's tame quads, in lane order; NULL: none */
+  bool kept;             /* they are there */
   REAL *dweight, *dbias; /* column sums of the current block of rows, in lane order */
   const int64_t *indices;
-  int64_t width, k, ahead_x, ahead_dy;
+  int64_t width, k, ahead_x, ahead_dy, ahead_gate;
   K(gain_form) gain_form;
   rms_dtype dy_type;
   bool mixed; /* of a common job */
@@ -39,7 +41,10 @@ typedef struct {
  * of a common job, rounding before the weight. raw: the gain of a common job or a lone gate is not laid out. */
 typedef struct {
   bool layer, scaled, common, before, gate, after, raw, mixed;
-  bool own; /* neither common nor a lone gate: dy may have a type of its own */
+  bool own;       /* neither common nor a lone gate: dy may have a type of its own */
+  bool dy_scaled; /* but neither x nor u */
+  bool weighted;  /* of a common job whose gain is laid out: it is there, so that no loop asks */
+  bool rounded;   /* every product of a sum is: RMS_STEPS_RSTD */
 } K(sweep);
 
 /* Whether all NaNs are such as V(store_clean) takes. */
@@ -52,6 +57,7 @@ INLINE VEC K(round_data)(VEC v, K(sweep) w) {
 }
 
 INLINE bool K(has_gain)(const K(gradient) * s, K(sweep) w) {
+  if (w.weighted) return true;
   return (w.common || w.gate) && !w.raw ? s->gain != NULL : s->weight != NULL;
 }
 
@@ -78,8 +84,7 @@ INLINE VEC K(load_dy)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
 INLINE VEC K(load_dm)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
   VEC dy = K(load_dy)(s, j, n, w);
   if (w.common || (w.gate && !w.after) || !s->gate) return dy;
-  VEC act = w.gate ? K(load_gate_in_place)(s->gate, j, n, s->sigmoid) : K(load_gate)(s->gate, j, n, s->sigmoid);
-  return K(round_product)(s, V(mul)(dy, act), w);
+  return K(round_product)(s, V(mul)(dy, K(load_gate)(s->gate, j, n, s->sigmoid)), w);
 }
 
 /* The same as a source, where nothing is rounded. */
@@ -94,7 +99,7 @@ INLINE K(source) K(dm_source)(const K(gradient) * s) {
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w) {
   VEC u = dm;
   bool before = K(is_before)(s, w);
-  if (w.scaled && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
+  if ((w.scaled || w.dy_scaled) && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
   if (K(has_gain)(s, w)) u = V(mul)(u, K(gain_of)(s, j, n, w));
   if (before) u = K(round_data)(u, w);
   if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
@@ -113,8 +118,12 @@ typedef struct {
   VEC r, mean;
 } K(statistic_vectors);
 
-INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vectors) st, bool layer) {
-  if (layer) {
+INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vectors) st, K(sweep) w) {
+  if (w.rounded) {
+    acc.ux = V(add)(acc.ux, K(round_data)(V(mul)(u, v), w));
+    return acc;
+  }
+  if (w.layer) {
     v = V(mul)(V(sub)(v, st.mean), st.r);
     acc.u = V(add)(acc.u, u);
   }
@@ -126,8 +135,8 @@ INLINE K(sum_pair) K(add_product)(K(sum_pair) acc, VEC u, VEC v, K(statistic_vec
 INLINE K(sum_pair) K(add_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j, int n,
                                    K(statistic_vectors) st, K(sweep) w) {
   VEC u = K(load_u)(s, K(load_dm)(s, j, n, w), j, n, w);
-  K(reading) as = {.gated = w.gate ? !w.after : !w.common && x->gate, .scaled = w.scaled, .in_place = w.gate};
-  return K(add_product)(acc, u, K(load_source)(x, j, n, as), st, w.layer);
+  K(reading) as = {.gated = w.gate ? !w.after : !w.common && x->gate, .scaled = w.scaled};
+  return K(add_product)(acc, u, K(load_source)(x, j, n, as), st, w);
 }
 
 /* n elements of a common job from element j on, in the last lanes: see K(lead). */
@@ -135,7 +144,7 @@ INLINE K(sum_pair) K(add_lead_gradient)(K(sum_pair) acc, const K(gradient) * s, 
                                         K(statistic_vectors) st, bool layer) {
   VEC u = K(load_last)(s->dy + j * T_SIZE, n);
   if (s->gain) u = V(mul)(u, K(load_last)(s->gain + j, n));
-  return K(add_product)(acc, u, K(load_last)(s->x.x + j * T_SIZE, n), st, layer);
+  return K(add_product)(acc, u, K(load_last)(s->x.x + j * T_SIZE, n), st, (K(sweep)){.layer = layer});
 }
 
 INLINE K(sum_pair) K(add_some_gradient)(K(sum_pair) acc, const K(gradient) * s, const K(source) * x, int64_t j,
@@ -143,8 +152,68 @@ INLINE K(sum_pair) K(add_some_gradient)(K(sum_pair) acc, const K(gradient) * s, 
   return K(add_gradient)(acc, s, x, j, left < LANES ? (int)left : LANES, st, w);
 }
 
-/* sum(u*x), or sum(u*h) and sum(u), over the elements from..to-1, which are at most a portion. */
-INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source) * x, int64_t from, int64_t to,
+/* act(z) and its derivative. */
+typedef struct {
+  VEC act, slope;
+} K(gate_vectors);
+
+NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
+  VEC z = K(load)(gate, j, n, false), sig = K(sigmoid)(z);
+  K(gate_vectors) v = {K(activate)(z, sig, sigmoid), K(activate_slope)(z, sig, sigmoid)};
+  return v;
+}
+
+/* The sigmoids of a quad z that is tame: those that were kept, or new ones, which are kept where there is room. */
+INLINE K(lanes) K(quad_sigmoids)(const K(gradient) * s, K(lanes) z, int64_t j) {
+  K(lanes) sig;
+  if (s->kept) {
+    const REAL *room = s->sigmoids + j;
+    sig.a = V(load)(room, REAL_TYPE, 0), sig.b = V(load)(room + LANES, REAL_TYPE, 0);
+    sig.c = V(load)(room + 2 * LANES, REAL_TYPE, 0), sig.d = V(load)(room + 3 * LANES, REAL_TYPE, 0);
+    return sig;
+  }
+  sig.a = K(tame_sigmoid)(z.a), sig.b = K(tame_sigmoid)(z.b);
+  sig.c = K(tame_sigmoid)(z.c), sig.d = K(tame_sigmoid)(z.d);
+  if (s->sigmoids) {
+    REAL *room = s->sigmoids + j;
+    V(store)(room, sig.a, REAL_TYPE, 0), V(store)(room + LANES, sig.b, REAL_TYPE, 0);
+    V(store)(room + 2 * LANES, sig.c, REAL_TYPE, 0), V(store)(room + 3 * LANES, sig.d, REAL_TYPE, 0);
+  }
+  return sig;
+}
+
+/* One vector of a lone gate's sum, by its act(z). */
+INLINE VEC K(add_gated)(VEC acc, const K(gradient) * s, VEC act, int64_t j, K(sweep) w) {
+  VEC dm = K(load)(s->dy, j, LANES, false), v = K(load)(s->x.x, j, LANES, false);
+  if (w.after)
+    dm = K(round_product)(s, V(mul)(dm, act), w);
+  else
+    v = V(mul)(v, act);
+  return V(fma)(K(load_u)(s, dm, j, LANES, w), v, acc);
+}
+
+/* A quad of it. Returns false, and adds nothing, if that is not tame. */
+INLINE bool K(add_gated_quad)(K(lanes) * acc, const K(gradient) * s, int64_t j, K(sweep) w) {
+  K(lanes) z = K(load_quad)(w.after ? s->gate : s->x.gate, j);
+  if (__builtin_expect(!K(are_tame)(z.a, z.b, z.c, z.d), 0)) return false;
+  K(lanes) act = K(quad_sigmoids)(s, z, j);
+  if (!s->sigmoid) {
+    act.a = V(mul)(z.a, act.a), act.b = V(mul)(z.b, act.b);
+    act.c = V(mul)(z.c, act.c), act.d = V(mul)(z.d, act.d);
+  }
+  acc->a = K(add_gated)(acc->a, s, act.a, j, w);
+  acc->b = K(add_gated)(acc->b, s, act.b, j + LANES, w);
+  acc->c = K(add_gated)(acc->c, s, act.c, j + 2 * LANES, w);
+  acc->d = K(add_gated)(acc->d, s, act.d, j + 3 * LANES, w);
+  return true;
+}
+
+typedef struct {
+  K(sum_pair) a, b, c, d;
+} K(sum_quad);
+
+/* The lanes of sum(u*x), or of sum(u*h) and sum(u), over the elements from..to-1, which are at most a portion. */
+INLINE K(sum_quad) K(add_gradient_portion)(const K(gradient) * s, const K(source) * x, int64_t from, int64_t to,
                                            K(statistic_vectors) st, K(sweep) w) {
   VEC zero = V(set)(0);
   K(sum_pair) a = {zero, zero}, b = a, c = a, d = a;
@@ -153,6 +222,12 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
   int64_t j = from + lead;
   if (lead > 0) d = K(add_lead_gradient)(d, s, from, lead, st, w.layer);
   for (; j + K(QUAD) <= to; j += K(QUAD)) {
+    if (w.gate) {
+      K(lanes) acc = {a.ux, b.ux, c.ux, d.ux};
+      bool added = K(add_gated_quad)(&acc, s, j, w);
+      a.ux = acc.a, b.ux = acc.b, c.ux = acc.c, d.ux = acc.d;
+      if (added) continue;
+    }
     a = K(add_gradient)(a, s, x, j, LANES, st, w);
     b = K(add_gradient)(b, s, x, j + LANES, LANES, st, w);
     c = K(add_gradient)(c, s, x, j + 2 * LANES, LANES, st, w);
@@ -163,8 +238,15 @@ INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source
   if (left > LANES) b = K(add_some_gradient)(b, s, x, j + LANES, left - LANES, st, w);
   if (left > 2 * LANES) c = K(add_some_gradient)(c, s, x, j + 2 * LANES, left - 2 * LANES, st, w);
   if (left > 3 * LANES) d = K(add_some_gradient)(d, s, x, j + 3 * LANES, left - 3 * LANES, st, w);
-  K(row_sums) sums = {V(sum4)(a.ux, b.ux, c.ux, d.ux, EO), 0};
-  if (w.layer) sums.u = V(sum4)(a.u, b.u, c.u, d.u, EO);
+  return (K(sum_quad)){a, b, c, d};
+}
+
+/* Those sums. */
+INLINE K(row_sums) K(sum_gradient_portion)(const K(gradient) * s, const K(source) * x, int64_t from, int64_t to,
+                                           K(statistic_vectors) st, K(sweep) w) {
+  const K(sum_quad) q = K(add_gradient_portion)(s, x, from, to, st, w);
+  K(row_sums) sums = {V(sum4)(q.a.ux, q.b.ux, q.c.ux, q.d.ux, EO), 0};
+  if (w.layer) sums.u = V(sum4)(q.a.u, q.b.u, q.c.u, q.d.u, EO);
   return sums;
 }
 
@@ -185,14 +267,17 @@ INLINE K(row_sums) K(sum_gradient)(const K(gradient) * s, K(statistic) of, K(swe
 }
 
 NOINLINE K(row_sums) K(sums_rms)(const K(gradient) * s, K(statistic) st) {
+  if (s->gain) return K(sum_gradient)(s, st, (K(sweep)){.common = true, .weighted = true});
   return K(sum_gradient)(s, st, (K(sweep)){.common = true});
 }
 
 NOINLINE K(row_sums) K(sums_before)(const K(gradient) * s, K(statistic) st) {
+  if (s->gain) return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = true, .weighted = true});
   return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = true});
 }
 
 NOINLINE K(row_sums) K(sums_layer)(const K(gradient) * s, K(statistic) st) {
+  if (s->gain) return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true, .weighted = true});
   return K(sum_gradient)(s, st, (K(sweep)){.layer = true, .common = true});
 }
 
@@ -209,6 +294,14 @@ NOINLINE K(row_sums) K(sums_mixed)(const K(gradient) * s, K(statistic) st, bool 
     return K(sum_gradient)(s, st,
                            (K(sweep)){.layer = true, .common = true, .before = s->before, .raw = raw, .mixed = true});
   return K(sum_gradient)(s, st, (K(sweep)){.common = true, .before = s->before, .raw = raw, .mixed = true});
+}
+
+/* Of common jobs with RMS_STEPS_RSTD: T(sum T(u*x)). */
+NOINLINE K(row_sums) K(sums_rounded)(const K(gradient) * s, K(statistic) st) {
+  K(sweep) w = {.common = true, .before = true, .raw = s->weight && !s->gain, .mixed = true, .rounded = true};
+  K(row_sums) sums = K(sum_gradient)(s, st, w);
+  sums.ux = K(step)(sums.ux);
+  return sums;
 }
 
 NOINLINE K(row_sums) K(sums_own)(const K(gradient) * s, K(statistic) st, bool layer) {
@@ -230,7 +323,8 @@ NOINLINE K(row_sums) K(sums_gate_before)(const K(gradient) * s, K(statistic) st)
 
 /* s->gain: the job is common. */
 NOINLINE K(row_sums) K(sums_scaled)(const K(gradient) * s, K(statistic) st, bool layer) {
-  if (s->gain && !layer) return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true, .before = s->before});
+  if (s->gain && !layer)
+    return K(sum_gradient)(s, st, (K(sweep)){.scaled = true, .common = true, .before = s->before, .weighted = true});
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer, .scaled = true, .own = true});
 }
 
@@ -293,21 +387,6 @@ INLINE VEC K(ungated)(const K(gradient) * s, VEC h, int64_t j, int n, K(sweep) w
   return s->bias ? K(round_product)(s, V(add)(h, bias), w) : h;
 }
 
-/* act(z) and its derivative. */
-typedef struct {
-  VEC act, slope;
-} K(gate_vectors);
-
-INLINE K(gate_vectors) K(open_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
-  VEC z = K(load)(gate, j, n, false), sig = K(sigmoid)(z);
-  K(gate_vectors) v = {K(activate)(z, sig, sigmoid), K(activate_slope)(z, sig, sigmoid)};
-  return v;
-}
-
-NOINLINE K(gate_vectors) K(open_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
-  return K(open_gate_in_place)(gate, j, n, sigmoid);
-}
-
 typedef struct {
   VEC r, mean, a, b;
   REAL c;
@@ -332,16 +411,11 @@ INLINE VEC K(unscaled)(const K(gradient) * s, VEC v, K(sweep) w) {
   return v;
 }
 
-/* The second sweep of segments that are scaled, and of jobs that are not common. */
-INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
-                               K(sweep) w) {
+/* The second sweep of segments that are scaled, and of jobs that are not common. gate: of those that have one. */
+INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, K(gate_vectors) gate, int64_t j, int n,
+                               int64_t *next, K(sweep) w) {
   const bool after = w.gate ? w.after : !w.common && s->gate, gated = w.gate ? !w.after : !w.common && s->x.gate;
   VEC dy = K(load_dy)(s, j, n, w), dm = dy, x = dy, dz = dy, terms = dy, h, dx;
-  K(gate_vectors) gate = {dy, dy};
-  if (w.gate)
-    gate = K(open_gate_in_place)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
-  else if (after || gated)
-    gate = K(open_gate)(after ? s->gate : s->x.gate, j, n, s->sigmoid);
   if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
   VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_type != T);
   if (gated) v = V(mul)(v, gate.act);
@@ -372,6 +446,35 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, i
   if (s->dbias) K(add_to_block)(s->dbias, j, dm);
 }
 
+/* n elements. */
+INLINE void K(write_vector)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int n, int64_t *next,
+                            K(sweep) w) {
+  const char *z = w.gate ? w.after ? s->gate : s->x.gate : w.common ? NULL : s->gate ? s->gate : s->x.gate;
+  K(gate_vectors) gate = {k.r, k.r};
+  if (z) gate = K(open_gate)(z, j, n, s->sigmoid);
+  K(gradient_vector)(s, k, gate, j, n, next, w);
+}
+
+INLINE K(gate_vectors) K(open_tame)(VEC z, VEC sig, bool sigmoid) {
+  K(gate_vectors) v = {K(tame_activate)(z, sig, sigmoid), K(tame_slope)(z, sig, sigmoid)};
+  return v;
+}
+
+/* A quad of a lone gate. All of z is read before the first store, which may go there. */
+INLINE void K(write_gated_quad)(const K(gradient) * s, K(gradient_constants) k, int64_t j, int64_t *next, K(sweep) w) {
+  K(lanes) z = K(load_quad)(w.after ? s->gate : s->x.gate, j);
+  if (__builtin_expect(K(are_tame)(z.a, z.b, z.c, z.d), 1)) {
+    K(lanes) sig = K(quad_sigmoids)(s, z, j);
+    K(gradient_vector)(s, k, K(open_tame)(z.a, sig.a, s->sigmoid), j, LANES, next, w);
+    K(gradient_vector)(s, k, K(open_tame)(z.b, sig.b, s->sigmoid), j + LANES, LANES, next, w);
+    K(gradient_vector)(s, k, K(open_tame)(z.c, sig.c, s->sigmoid), j + 2 * LANES, LANES, next, w);
+    K(gradient_vector)(s, k, K(open_tame)(z.d, sig.d, s->sigmoid), j + 3 * LANES, LANES, next, w);
+  } else {
+    for (int64_t i = j; i < j + K(QUAD); i += LANES)
+      K(write_vector)(s, k, i, LANES, next, w);
+  }
+}
+
 INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coefficients) co, K(sweep) w) {
   K(gradient) s = *given; /* a copy that no store can change: its members stay in registers */
   if (w.common || w.gate) s.x.x_type = T, s.indices = NULL;
@@ -384,14 +487,23 @@ INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coef
   }
   K(gradient_constants) k = {V(set)(st.r), V(set)(st.mean), V(set)(co.a), V(set)(co.b), co.c};
   int64_t j = 0, next = 0;
+  for (; w.gate && j + K(QUAD) <= s.width; j += K(QUAD)) {
+    if (s.ahead_dy)
+      for (int64_t byte = j * T_SIZE; byte < (j + K(QUAD)) * T_SIZE; byte += 64) {
+        vec_prefetch(s.x.x + s.ahead_x + byte);
+        vec_prefetch(s.dy + s.ahead_dy + byte);
+        vec_prefetch((w.after ? s.gate : s.x.gate) + s.ahead_gate + byte);
+      }
+    K(write_gated_quad)(&s, k, j, &next, w);
+  }
   for (; j + LANES <= s.width; j += LANES) {
-    if (s.ahead_dy) {
+    if (s.ahead_dy && !w.gate) {
       vec_prefetch(s.x.x + s.ahead_x + j * T_SIZE);
       vec_prefetch(s.dy + s.ahead_dy + j * T_SIZE);
     }
-    K(gradient_vector)(&s, k, j, LANES, &next, w);
+    K(write_vector)(&s, k, j, LANES, &next, w);
   }
-  if (j < s.width) K(gradient_vector)(&s, k, j, (int)(s.width - j), &next, w);
+  if (j < s.width) K(write_vector)(&s, k, j, (int)(s.width - j), &next, w);
 }
 
 NOINLINE void K(write_own)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {

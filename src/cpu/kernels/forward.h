@@ -7,7 +7,7 @@
  * through forward_short.h, others through forward_common.h.
  *
  * All other jobs, and segments out of range, are processed one segment after the other by forward_segment.h, or by
- * stepwise.h.
+ * stepwise.h. With RMS_STEPS_RSTD a segment in range is one that is rounded before the weight, with T(r) in place of r.
  *
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
@@ -20,12 +20,31 @@ static int64_t K(batch_of)(const rms_forward_job *job) {
   return K(fit)(job->way == RMS_WAY_BATCHES ? K(LARGE_BATCH_BYTES) : K(BATCH_BYTES) / 2, bytes);
 }
 
-static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, int64_t first,
-                               int64_t last) {
+/* Memory for the elements of a few segments, padded to whole vectors. */
+typedef struct {
+  REAL *at;
+  int64_t count;
+} K(room);
+
+/* What prepare_gains has left of its room, where there is no bias. */
+INLINE K(room) K(room_left)(const K(gains) * gains, REAL room[2][K(GAIN_BYTES) / sizeof(REAL)]) {
+  const int64_t half = K(GAIN_BYTES) / sizeof(REAL);
+  const bool used = gains->gain == room[0];
+  K(room) left = {&room[0][0] + (used ? half : 0), used ? half : 2 * half};
+  return left;
+}
+
+static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, K(room) room,
+                               int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   bool layer = lay->kind == RMS_KIND_LAYER, saves = job->rstd || job->mean;
+  const bool steps = T != REAL_TYPE && lay->steps == RMS_STEPS_RSTD;
   bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= RMS_WIDE_BYTES;
   bool read_first = job->way == RMS_WAY_SPACED && lay->k < lay->width && lay->width * T_SIZE <= 2 * RMS_WIDE_BYTES;
+  /* x*act(z) of a gate before the norm is kept until it is written */
+  const int64_t pitch = (lay->width + LANES - 1) / LANES * LANES;
+  const bool keep = lay->gate_place == RMS_GATE_BEFORE && lay->k == lay->width && pitch <= room.count;
+  if (keep && batch * pitch > room.count) batch = room.count / pitch;
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
   for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
@@ -33,6 +52,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     int64_t n = last - i < batch ? last - i : batch;
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
       K(source) src = K(open_source)(job, &measure);
+      if (keep) src.products = room.at + b * pitch;
       if (read_first) K(read_ahead)(src.x, lay->width * T_SIZE);
       m[b] = K(measure)(lay, &src);
       if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b]);
@@ -40,15 +60,22 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     for (int64_t b = 0; b < n; b++)
       st[b] = K(finish)(lay, m[b], (REAL)lay->k);
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&write, lay)) {
+      const REAL rounded = steps ? K(step)(st[b].r) : 1;
       /* scaled, or a NaN of an f32 residual, whose payload those loops do not take: see V(store_clean) */
-      if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32), 0)) {
-        K(forward_measured)(job, &write, st[b], i + b);
+      if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32) || rounded == 0, 0)) {
+        if (steps)
+          K(forward_stepwise)(job, &write, i + b);
+        else
+          K(forward_measured)(job, &write, st[b], i + b);
         continue;
       }
       K(common_segment) s = K(open_common)(job, &write, gains);
+      if (keep) s.src.products = room.at + b * pitch;
       if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
+      if (s.ahead && s.src.gate) s.ahead_gate = rms_segment(&job->gate, &measure, lay, T_SIZE) - s.src.gate;
       s.spaced = job->way == RMS_WAY_SPACED;
       if (saves) K(save_statistic)(job, i + b, st[b]);
+      if (steps) st[b].r = rounded;
       K(write_common)(&s, st[b], layer);
     }
   }
@@ -57,7 +84,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
 /* Jobs for forward_common.h. A gate beside anything but a weight in T goes the general way. */
 static bool K(forward_is_common)(const rms_forward_job *job) {
   const rms_layout *lay = &job->lay;
-  if (job->stats_in || lay->k == 0 || !job->y.data || lay->steps >= RMS_STEPS_RSTD) return false;
+  if (job->stats_in || lay->k == 0 || !job->y.data || lay->steps > RMS_STEPS_RSTD) return false;
   if (lay->residual_is_f32 && lay->k < lay->width) return false; /* a NaN with a payload may stand outside the sum */
   if (lay->gate_place == RMS_GATE_NONE) return true;
   return lay->weight && !job->bias && !job->residual.data && lay->kind == RMS_KIND_RMS && !lay->indices &&
@@ -67,7 +94,8 @@ static bool K(forward_is_common)(const rms_forward_job *job) {
 /* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
 static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
   return !gains->mixed && job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data &&
-         !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE;
+         !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE &&
+         job->lay.steps < RMS_STEPS_RSTD;
 }
 
 KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
@@ -85,7 +113,7 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
     if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short_rms)(job, &gains))
       K(forward_short)(job, gains.gain, gains.inner, first, last);
     else
-      K(forward_batches)(job, &gains, batch, first, last);
+      K(forward_batches)(job, &gains, batch, K(room_left)(&gains, room), first, last);
   } else {
     rms_cursor at = rms_cursor_at(lay, first);
     for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay))
@@ -102,6 +130,9 @@ KERNEL void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last
   for (int64_t i = first; i < last; i++, rms_cursor_next(&at, &job->lay)) {
     K(segment) s;
     K(open_segment)(job, &at, &s);
-    job->stats_out[i] = K(export_moment)(&job->lay, K(moment_of)(&job->lay, &s.src));
+    if (T != REAL_TYPE && job->lay.steps >= RMS_STEPS_RSTD)
+      job->stats_out[i] = K(export_steps)(&job->lay, &s.src);
+    else
+      job->stats_out[i] = K(export_moment)(&job->lay, K(moment_of)(&job->lay, &s.src));
   }
 }

@@ -11,6 +11,7 @@ typedef struct {
   const char *gate;                /* NULL: none, or before the norm */
   char *y, *residual_out;
   int64_t width, ahead;   /* ahead: bytes from x to what should be fetched early; 0: nothing */
+  int64_t ahead_gate;     /* the same of a gate before the norm */
   K(gain_form) gain_form; /* of a raw gain */
   rms_dtype y_type;
   bool raw, weighted, biased, mixed;
@@ -60,10 +61,12 @@ INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, 
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  return K(load_source)(&s->src, j, n, (K(reading)){form.residual, form.gated, .in_place = true});
+  if (form.gated && s->src.products) return K(load_gain)(s->src.products, j, n);
+  return K(load_source)(&s->src, j, n, (K(reading)){.residual = form.residual, .gated = form.gated});
 }
 
-INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean, int64_t j, int n,
+/* act: of a gate after the norm. */
+INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC act, VEC r, VEC mean, int64_t j, int n,
                             K(common_form) form) {
   if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (form.layer) v = V(sub)(v, mean);
@@ -79,12 +82,34 @@ INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC r, VEC mean,
   if (form.before) v = V(round_clean)(v, T);
   v = K(apply_gain)(s, v, j, n, form);
   if (form.after && form.before && s->product) v = V(round_clean)(v, T);
-  if (form.after) v = V(mul)(v, K(load_gate_in_place)(s->gate, j, n, s->src.sigmoid));
+  if (form.after) v = V(mul)(v, act);
   K(put_clean)(s->y, j, n, v, form.stream);
 }
 
 INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
-  K(common_store)(s, K(common_load)(s, j, n, form), r, mean, j, n, form);
+  VEC v = K(common_load)(s, j, n, form), act = v;
+  if (form.after) act = K(load_gate)(s->gate, j, n, s->src.sigmoid);
+  K(common_store)(s, v, act, r, mean, j, n, form);
+}
+
+/* One quad beside a gate. All loads come before the first store, which may go to the gate. */
+INLINE void K(gated_quad)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, K(common_form) form) {
+  K(lanes) v, act;
+  if (form.gated && s->src.products) {
+    const REAL *from = s->src.products + j;
+    v.a = V(load)(from, REAL_TYPE, 0), v.b = V(load)(from + LANES, REAL_TYPE, 0);
+    v.c = V(load)(from + 2 * LANES, REAL_TYPE, 0), v.d = V(load)(from + 3 * LANES, REAL_TYPE, 0);
+  } else if (form.gated) {
+    v = K(load_products)(&s->src, j);
+  } else {
+    v = K(load_quad)(s->src.x, j);
+  }
+  act = v;
+  if (form.after) act = K(load_gates)(s->gate, j, s->src.sigmoid);
+  K(common_store)(s, v.a, act.a, r, mean, j, LANES, form);
+  K(common_store)(s, v.b, act.b, r, mean, j + LANES, LANES, form);
+  K(common_store)(s, v.c, act.c, r, mean, j + 2 * LANES, LANES, form);
+  K(common_store)(s, v.d, act.d, r, mean, j + 3 * LANES, LANES, form);
 }
 
 /* One quad, whose first vector is v0. Returns the first vector of the next quad, if there is one. All loads come before
@@ -95,10 +120,10 @@ INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, 
   VEC v1 = K(common_load)(s, j + LANES, LANES, form), v2 = K(common_load)(s, j + 2 * LANES, LANES, form);
   VEC v3 = K(common_load)(s, j + 3 * LANES, LANES, form), next = v0;
   if (more) next = K(common_load)(s, j + K(QUAD), LANES, form);
-  K(common_store)(s, v0, r, mean, j, LANES, form);
-  K(common_store)(s, v1, r, mean, j + LANES, LANES, form);
-  K(common_store)(s, v2, r, mean, j + 2 * LANES, LANES, form);
-  K(common_store)(s, v3, r, mean, j + 3 * LANES, LANES, form);
+  K(common_store)(s, v0, v0, r, mean, j, LANES, form);
+  K(common_store)(s, v1, v1, r, mean, j + LANES, LANES, form);
+  K(common_store)(s, v2, v2, r, mean, j + 2 * LANES, LANES, form);
+  K(common_store)(s, v3, v3, r, mean, j + 3 * LANES, LANES, form);
   return next;
 }
 
@@ -109,13 +134,19 @@ INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_,
   int64_t j = form.mixed ? 0 : K(to_line)(s.y, s.width), width = s.width;
   if (j > 0) K(common_vector)(&s, r, mean, 0, (int)j, form);
   VEC first = r;
-  if (j + K(QUAD) <= width) first = K(common_load)(&s, j, LANES, form);
+  const bool gate = form.after || form.gated;
+  if (!gate && j + K(QUAD) <= width) first = K(common_load)(&s, j, LANES, form);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     if (s.ahead)
-      for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64)
+      for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64) {
         vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
+        if (form.gated) vec_prefetch(s.src.gate + s.ahead_gate + j * T_SIZE + line);
+      }
     if (form.stream && s.spaced) K(space_stores)();
-    first = K(common_quad)(&s, first, r, mean, j, j + 2 * K(QUAD) <= width, form);
+    if (gate)
+      K(gated_quad)(&s, r, mean, j, form);
+    else
+      first = K(common_quad)(&s, first, r, mean, j, j + 2 * K(QUAD) <= width, form);
   }
   for (; j + LANES <= width; j += LANES)
     K(common_vector)(&s, r, mean, j, LANES, form);

@@ -82,6 +82,7 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   s->src.x_type = T;
   s->src.residual_is_f32 = lay->residual_is_f32;
   s->src.up1 = s->src.up2 = 1;
+  s->src.products = NULL;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->bias = job->bias ? job->bias + weight_at : NULL;
   s->y = job->y.data ? rms_segment(&job->y, at, lay, K(size_of)(job->y_type)) : NULL;

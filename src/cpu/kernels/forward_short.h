@@ -20,7 +20,7 @@ typedef struct {
   bool stretch;    /* they are written as one stretch of memory */
   unsigned scaled; /* a bit for each row that must be scaled: they go another way */
   REAL sum[K(BATCH)], r[K(BATCH)];
-  K(moment) moment[K(BATCH)]; /* of the rows that must be scaled */
+  int e[K(BATCH)]; /* of the rows that must be scaled: by 2^e */
 } K(batch);
 
 /* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
@@ -28,17 +28,27 @@ INLINE VEC K(fold_lanes)(K(lanes) acc) {
   return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
 }
 
-INLINE VEC K(fold_squares)(const char *x, int64_t k) {
-  const K(summand) squares = {.squares = true};
+INLINE VEC K(fold_source)(const K(source) * s, int64_t k, K(summand) squares) {
   VEC zero = V(set)(0);
   K(lanes) acc = {zero, zero, zero, zero};
-  K(source) s = K(x_source)(x);
-  int64_t j = K(to_line)(x, k);
-  if (j > 0) acc.d = K(add_lead)(acc.d, x, j, zero, squares);
+  int64_t j = squares.as.scaled ? 0 : K(to_line)(s->x, k);
+  if (j > 0) acc.d = K(add_lead)(acc.d, s->x, j, zero, squares);
   for (; j + K(QUAD) <= k; j += K(QUAD))
-    acc = K(add_quad)(acc, &s, j, K(QUAD), zero, squares);
-  if (j < k) acc = K(add_tail)(acc, &s, j, k - j, zero, squares);
+    acc = K(add_quad)(acc, s, j, K(QUAD), zero, squares);
+  if (j < k) acc = K(add_tail)(acc, s, j, k - j, zero, squares);
   return K(fold_lanes)(acc);
+}
+
+INLINE VEC K(fold_squares)(const char *x, int64_t k) {
+  const K(source) s = K(x_source)(x);
+  return K(fold_source)(&s, k, (K(summand)){.squares = true});
+}
+
+/* The same of x times 2^e. */
+NOINLINE VEC K(fold_scaled)(const char *x, int64_t k, int e) {
+  K(source) s = K(x_source)(x);
+  K(set_scale)(&s, e);
+  return K(fold_source)(&s, k, (K(summand)){.squares = true, .as.scaled = true});
 }
 
 /* One vector of a row of `whole` vectors and `rest` elements. */
@@ -279,38 +289,56 @@ NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool 
   K(write_each)(batch, width, -1, (K(short_form)){stream, .before = true});
 }
 
-/* Whether all rows whose sum is zero are rows of zeros: usually so. They are listed first, because which they are
- * cannot be predicted. */
-NOINLINE bool K(are_zeros)(const K(batch) * batch, int64_t k) {
-  const char *rows[K(BATCH)];
-  int count = 0;
-  K(joined) all = {0};
-  for (int b = 0; b < batch->count; b++) {
-    rows[count] = batch->x + b * batch->x_step;
-    count += batch->sum[b] == 0;
-  }
-  for (int i = 0; i < count; i++)
-    all = K(join_bits)(all, rows[i], k * T_SIZE);
-  return K(only_zeros)(all, T_SIZE);
+/* Whether a sum of squares is zero: then it is +0. Integers compare quicker. */
+INLINE bool K(is_no_bit_set)(REAL sum) {
+  return T_SIZE == 8 ? rms_bits_f64((double)sum) == 0 : rms_bits_f32((float)sum) == 0;
 }
 
-/* The rows whose sum is out of range, one by one. Rows of zeros and rows with a NaN need no scale: see K(settle). */
+/* Whether all rows whose sum is zero are rows of zeros: usually so. They are listed first, because which they are
+ * cannot be predicted. n: elements of a row that are looked at. */
+NOINLINE bool K(are_zero_rows)(const char *x, int64_t x_step, const REAL *sum, int count, int64_t n) {
+  const char *rows[K(BATCH)];
+  int zeros = 0;
+  for (int b = 0; b < count; b++) {
+    rows[zeros] = x + b * x_step;
+    zeros += K(is_no_bit_set)(sum[b]);
+  }
+  return K(are_zeros)(rows, zeros, n, T_SIZE);
+}
+
+/* The rows whose sum is out of range. Rows of zeros and rows with a NaN need no scale: see K(settle). So do those with
+ * an infinity, whose r is right. The others are measured again as in K(measure_scaled), with one tree for all. */
 NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_zeros, REAL zero_r) {
+  const int limit = K(eps_limit)(lay);
+  VEC squares[K(BATCH)];
+  REAL sum[K(BATCH)];
+  int rows[K(BATCH)], e[K(BATCH)], count = 0;
   for (int b = 0; b < batch->count; b++) {
-    const REAL sum = batch->sum[b];
-    if (K(squares_in_range)(sum)) continue;
-    K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    K(moment) m = {sum, 0, 0, 0};
-    if (sum != sum) {
+    const char *x = batch->x + b * batch->x_step;
+    if (K(squares_in_range)(batch->sum[b])) continue;
+    if (batch->sum[b] != batch->sum[b]) {
       batch->r[b] = (REAL)NAN;
-    } else if (sum == 0 && (are_zeros || K(is_zero)(&s, lay->k))) {
+    } else if (batch->sum[b] == 0 && (are_zeros || K(are_zeros)(&x, 1, lay->k, T_SIZE))) {
       batch->r[b] = zero_r;
     } else {
-      m = K(measure_scaled)(lay, &s, m);
-      if (m.e) batch->scaled |= 1u << b;
-      batch->moment[b] = m;
-      batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;
+      const REAL most = K(largest_x)(x, lay->k);
+      if (!(most <= REAL_MAX)) continue;
+      rows[count] = b;
+      e[count] = K(first_scale)(lay, most, limit);
+      squares[count] = K(fold_scaled)(x, lay->k, e[count]);
+      count++;
     }
+  }
+  if (count == 0) return;
+  for (int i = count; i < K(BATCH); i++)
+    squares[i] = V(set)(0);
+  V(sum8)(sum, squares, EO);
+  for (int i = 0; i < count; i++) {
+    const int b = rows[i];
+    const K(moment) m = K(rescale)(lay, (K(moment)){sum[i], 0, 0, 0}, e[i], limit);
+    if (m.e) batch->scaled |= 1u << b;
+    batch->e[b] = m.e;
+    batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;
   }
 }
 
@@ -329,20 +357,27 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
     K(write_batch)(batch, job->lay.width);
 }
 
-static void K(write_scaled_row)(const rms_forward_job *job, const K(batch) * batch, int b) {
-  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->moment[b].e, false};
+INLINE void K(write_scaled_row)(const K(batch) * batch, int b, int64_t width, K(short_form) form) {
   const REAL *gain = batch->gain + b * batch->gain_step;
+  const VEC r = V(set)(batch->r[b]);
+  const K(reading) scaled = {.scaled = true};
   K(source) s = K(x_source)(batch->x + b * batch->x_step);
   char *y = batch->y + b * batch->y_step;
-  VEC r = V(set)(st.r);
-  K(set_scale)(&s, st.e);
+  int64_t j = 0;
+  K(set_scale)(&s, batch->e[b]);
+  for (; j + LANES <= width; j += LANES)
+    K(short_store)(y, K(load_source)(&s, j, LANES, scaled), gain, r, j, LANES, form);
+  const int left = (int)(width - j);
+  if (left > 0) K(short_store)(y, K(load_source)(&s, j, left, scaled), gain, r, j, left, form);
+}
+
+NOINLINE void K(write_short_scaled)(const rms_forward_job *job, const K(batch) * batch, int b) {
+  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->e[b], false};
   if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
-  for (int64_t j = 0; j < job->lay.width; j += LANES) {
-    int n = job->lay.width - j < LANES ? (int)(job->lay.width - j) : LANES;
-    K(short_store)
-    (y, K(load_source)(&s, j, n, (K(reading)){.scaled = true}), gain, r, j, n,
-     (K(short_form)){.before = K(rounds_before)(&job->lay)});
-  }
+  if (K(rounds_before)(&job->lay))
+    K(write_scaled_row)(batch, b, job->lay.width, (K(short_form)){.before = true});
+  else
+    K(write_scaled_row)(batch, b, job->lay.width, (K(short_form)){false});
 }
 
 /* A batch with rows that must be scaled. */
@@ -354,7 +389,7 @@ NOINLINE void K(write_mixed)(const rms_forward_job *job, K(batch) * batch) {
     for (batch->count = b + 1; !scaled && batch->count < count && !(batch->scaled >> batch->count & 1);)
       batch->count++;
     if (scaled)
-      K(write_scaled_row)(job, batch, b);
+      K(write_short_scaled)(job, batch, b);
     else
       K(write_unscaled)(job, batch);
   }
@@ -428,7 +463,7 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       const K(batch_state) state =
           K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
       if (__builtin_expect(state != K(IN_RANGE), 0)) {
-        const bool are_zeros = K(are_zeros)(batch, lay->k);
+        const bool are_zeros = K(are_zero_rows)(batch->x, x_step, batch->sum, batch->count, lay->k);
         if (state == K(OTHERS) || !are_zeros) K(settle_batch)(lay, batch, are_zeros, zero_r);
       }
       if (job->stream_y)

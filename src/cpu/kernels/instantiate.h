@@ -2,7 +2,7 @@
  *
  * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its
  * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has its kernels for bf16, but for
- * those that quantise. */
+ * those with more arithmetic. */
 
 #include "unit.h"
 
@@ -17,9 +17,9 @@
 #include "template.h"
 
 #ifdef BF16_OUTSIDE
-#include "bf16_quantise.h"
+#include "bf16_wide.h"
 #else
-#define RMS_BF16_QUANTISED bf16
+#define RMS_BF16_WIDE bf16
 #include "bf16.h"
 #endif
 
@@ -34,8 +34,14 @@
 #define RMS_BY_TYPE(op)                                                                                                \
   { NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
+#define RMS_BY_TYPE_WIDE(op)                                                                                           \
+  {                                                                                                                    \
+    NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(RMS_BF16_WIDE, RMS_ISA)),                      \
+        K_(op, K_(f16, RMS_ISA))                                                                                       \
+  }
+
 #define RMS_BY_NARROW_TYPE(op)                                                                                         \
-  { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(RMS_BF16_QUANTISED, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
+  { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(RMS_BF16_WIDE, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
 
 static void K_(rms_copy, RMS_ISA)(char *to, const char *from, int64_t bytes) {
   vec_copy_stream(to, from, bytes);
@@ -52,6 +58,9 @@ const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),
                                               RMS_BY_TYPE(rms_backward),
                                               RMS_BY_TYPE(rms_backward_stats),
                                               RMS_BY_TYPE(rms_columns),
+                                              RMS_BY_TYPE_WIDE(rms_forward),
+                                              RMS_BY_TYPE_WIDE(rms_backward),
+                                              RMS_BY_TYPE_WIDE(rms_columns),
                                               RMS_BY_NARROW_TYPE(rms_largest),
                                               RMS_BY_NARROW_TYPE(rms_quantise),
                                               RMS_BY_NARROW_TYPE(rms_quantise_rows),

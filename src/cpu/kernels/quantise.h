@@ -40,6 +40,7 @@ typedef struct {
   bool by_inverse; /* quotients may be formed by the inverse: none of them, and no factor, is near the ends of the range
                     */
   bool lanes;      /* y is f32 in lane order: quantise_rows.h */
+  bool clear;      /* within, and no product with the factor is the middle of two numbers of q: V(store8_clear) */
   int64_t ahead;   /* bytes from y to what should be fetched early; 0: nothing */
 } K(quantising);
 
@@ -94,7 +95,10 @@ INLINE void K(convert_as)(char *q, const char *y, int64_t n, K(divisor) divisor,
     if (as.ahead)
       for (int64_t line = 0; line < K(STEP) * T_SIZE; line += 64)
         vec_prefetch((const char *)((uintptr_t)y + (uintptr_t)(as.ahead + j * T_SIZE + line)));
-    V(store8)(q + j, q + j + 2 * LANES, a, b, c, d, type, EO, as.within);
+    if (as.clear)
+      V(store8_clear)(q + j, q + j + 2 * LANES, a, b, c, d, type, EO);
+    else
+      V(store8)(q + j, q + j + 2 * LANES, a, b, c, d, type, EO, as.within);
   }
 }
 
@@ -103,7 +107,9 @@ INLINE void K(convert_as)(char *q, const char *y, int64_t n, K(divisor) divisor,
 INLINE void K(convert_type)(char *q, const char *y, int64_t n, K(divisor) by, rms_dtype type, K(quantising) as) {
   const bool divides = type != RMS_I8, given = as.divide != divides;
   K(quantising) form = {.divide = divides, .by_inverse = divides, .within = true};
-  if (as.within && !given && !as.lanes) {
+  if (divides && as.clear) {
+    K(convert_as)(q, y, n, by, type, (K(quantising)){.lanes = true, .clear = true});
+  } else if (as.within && !given && !as.lanes) {
     form.ahead = as.ahead;
     K(convert_as)(q, y, n, by, type, form);
   } else if (as.within && !given) {
@@ -160,6 +166,7 @@ static void K(convert)(char *q, const char *y, int64_t n, K(divisor) by, rms_dty
  * multiplied (int8). */
 typedef struct {
   REAL most[LANES], scale[LANES], factor[LANES], inverse[LANES]; /* inverse: of what divides */
+  REAL clear[LANES]; /* by what elements are multiplied for V(store8_clear), or 0 */
 } K(scales);
 
 /* Of a type of q. */
@@ -236,11 +243,34 @@ INLINE void K(put_q8_0)(char *to, const K(scales) * s, const char *y, int count,
   }
 }
 
+/* Finds out for which scales a product with the inverse, of which the last digits may be wrong, has the same code as
+ * the quotient for every y of T. They differ only beside the middle of two numbers of q: those are odd numbers of up to
+ * five digits times powers of two. So none of those times the scale may be next to a number of T, within eight steps of
+ * f32.
+ */
+static void K(find_clear)(K(scales) * s, rms_dtype type) {
+  const VEC scale = V(load)(s->factor, REAL_TYPE, 0), zero = V(set)(0), splitter = V(set)(T == RMS_BF16 ? 65537 : 8193);
+  VEC factor = V(mul)(V(load)(s->inverse, REAL_TYPE, 0), V(set)(type == RMS_F8E4M3 ? 0x1p-8f : 1));
+  for (int odd = 1; odd < 32; odd += 2) {
+    VEC middle = V(mul)(scale, V(set)((REAL)odd)), product = V(mul)(middle, splitter);
+    VEC off = V(sub)(middle, V(sub)(product, V(sub)(product, middle))); /* from the digits of T: K(round_tame) */
+    factor = V(if_less)(V(mul)(middle, V(set)(0x1p-20f)), V(max_bits)(zero, off), factor, zero);
+  }
+  V(store)(s->clear, factor, REAL_TYPE, 0);
+}
+
+INLINE bool K(may_be_clear)(rms_dtype type) {
+  return T != RMS_F32 && (type == RMS_F8E4M3 || type == RMS_F8E5M2);
+}
+
 /* Blocks of whole steps in lane order, all of which are within the range. */
 INLINE void K(convert_blocks)(char *q, const char *y, int64_t block, int count, const K(scales) * s, rms_dtype type) {
   const K(quantising) as = {.divide = type != RMS_I8, .by_inverse = type != RMS_I8, .within = true, .lanes = true};
   for (int b = 0; b < count; b++)
-    K(convert_as)(q + b * block, y + b * block * 4, block, K(divisor_of)(s, b), type, as);
+    if (K(may_be_clear)(type) && s->clear[b] != 0) K(convert_as)
+  (q + b * block, y + b * block * 4, block, (K(divisor)){s->clear[b], 0}, type,
+   (K(quantising)){.lanes = true, .clear = true});
+  else K(convert_as)(q + b * block, y + b * block * 4, block, K(divisor_of)(s, b), type, as);
 }
 
 NOINLINE void K(convert_blocks_i8)(char *q, const char *y, int64_t block, int count, const K(scales) * s) {
@@ -251,20 +281,10 @@ NOINLINE void K(convert_blocks_e4m3)(char *q, const char *y, int64_t block, int 
   K(convert_blocks)(q, y, block, count, s, RMS_F8E4M3);
 }
 
-/* Whether a product with the inverse of s, of which the last digits may be wrong, has the same code as the quotient for
- * every y of T. They differ only beside the middle of two numbers of q: those are odd numbers of up to five digits
- * times powers of two. So none of those times s may be next to a number of T. */
-static bool K(product_suffices)(REAL s) {
-  const uint32_t digits = T == RMS_BF16 ? 0xffff : 0x1fff; /* that f32 has more than T */
-  int near = T == RMS_F32;
-  for (int odd = 1; odd < 32; odd += 2)
-    near |= ((rms_bits_f32(s * (REAL)odd) + 8) & digits) <= 16;
-  return !near;
-}
-
-static void K(put_blocks)(const rms_quantised *q, char *to, float *scale, const K(scales) * s, const char *y, int count,
+static void K(put_blocks)(const rms_quantised *q, char *to, float *scale, K(scales) * s, const char *y, int count,
                           int64_t block, K(quantising) as) {
   memcpy(scale, s->scale, (size_t)count * sizeof *scale);
+  if (as.lanes && K(may_be_clear)(q->type)) K(find_clear)(s, q->type);
   if (as.lanes && block < K(WIDE_BLOCK) && block % K(STEP) == 0 && q->type != RMS_F8E5M2 && K(are_within)(s, q->type)) {
     (q->type == RMS_I8 ? K(convert_blocks_i8) : K(convert_blocks_e4m3))(to, y, block, count, s);
     return;
@@ -273,19 +293,20 @@ static void K(put_blocks)(const rms_quantised *q, char *to, float *scale, const 
     K(divisor) by = K(divisor_of)(s, b);
     as.divide = q->type != RMS_I8;
     as.within = K(is_within)(s->scale[b], q->type);
-    if (as.lanes && as.within && as.divide && block >= K(WIDE_BLOCK) && K(product_suffices)(by.factor)) {
-      as.divide = false; /* as if the scale were given */
-      as.by_inverse = true;
-      by.factor = by.inverse;
-    }
+    as.clear = as.lanes && as.within && K(may_be_clear)(q->type) && s->clear[b] != 0;
+    if (as.clear) by.factor = s->clear[b];
     K(convert)(to + b * block, y + b * block * K(y_size)(as), block, by, q->type, as);
   }
 }
 
-/* A scale that is given, and the forms of engines that have such: int8 divides, 8-bit floats are multiplied. */
-static void K(quantise_given)(const rms_quantised *q, char *to, const char *y, int64_t n, K(quantising) as) {
-  const K(divisor) by = {q->type == RMS_I8 ? *q->scale : 1 / *q->scale, 1 / *q->scale};
+/* A scale that is given, and the forms of engines that have such: int8 divides, 8-bit floats are multiplied. clear: see
+ * K(scales). */
+static void K(quantise_given)(const rms_quantised *q, char *to, const char *y, int64_t n, REAL clear,
+                              K(quantising) as) {
+  K(divisor) by = {q->type == RMS_I8 ? *q->scale : 1 / *q->scale, 1 / *q->scale};
   as.divide = q->type == RMS_I8;
+  as.clear = as.lanes && as.within && clear != 0;
+  if (as.clear) by.factor = clear;
   K(convert)(to, y, n, by, q->type, as);
 }
 
@@ -294,7 +315,7 @@ KERNEL void K(rms_quantise)(const rms_quantised *q, char *to, float *scale, cons
   const bool q8_0 = q->type == RMS_Q8_0;
   const int64_t block = q8_0 ? RMS_Q8_0_ELEMENTS : largest ? n : q->block;
   if (!q8_0 && q->block == 0) {
-    K(quantise_given)(q, to, y, n, (K(quantising)){false});
+    K(quantise_given)(q, to, y, n, 0, (K(quantising)){false});
     return;
   }
   for (int64_t blocks = n / block, first = 0; first < blocks; first += LANES) {

@@ -178,6 +178,7 @@ typedef struct {
 typedef struct {
   const rms_quantised *q;
   bool computed; /* scales */
+  REAL clear;    /* of a scale that is given: see K(scales) */
   K(piece) * waiting, *next, pieces[2];
   _Alignas(64) float room[K(ROOM)];
   _Alignas(64) char part[K(ROOM) / RMS_Q8_0_ELEMENTS * RMS_Q8_0_BYTES];
@@ -192,9 +193,19 @@ static void K(put_waiting)(K(quantised_run) * run) {
   else if (run->computed)
     K(put_blocks)(run->q, p->to, p->scale, &p->found, y, p->count, p->block, (K(quantising)){.lanes = true});
   else
-    K(quantise_given)(run->q, p->to, y, p->block, K(given_form)(run->q, p->found.most[0]));
+    K(quantise_given)(run->q, p->to, y, p->block, run->clear, K(given_form)(run->q, p->found.most[0]));
   if (p->past) vec_copy_stream(p->past, run->part, p->bytes);
   p->count = 0;
+}
+
+/* Of a scale that is given. */
+static REAL K(clear_of)(REAL scale, rms_dtype type) {
+  K(scales) s;
+  if (!K(may_be_clear)(type) || !K(is_within)(scale, type)) return 0;
+  V(store)(s.factor, V(set)(scale), REAL_TYPE, 0);
+  V(store)(s.inverse, V(set)(1 / scale), REAL_TYPE, 0);
+  K(find_clear)(&s, type);
+  return s.clear[0];
 }
 
 /* Whether the rounding of K(round_tame) shows in a piece. */
@@ -267,7 +278,7 @@ INLINE REAL K(r_of)(const rms_layout *lay, const rms_stat *stat) {
 }
 
 /* Whether all n elements of what is laid out are tame. */
-static bool K(are_tame)(const REAL *gain, int64_t n) {
+static bool K(gains_are_tame)(const REAL *gain, int64_t n) {
   VEC most = V(set)(0);
   for (int64_t j = 0; gain && j < n; j += LANES)
     most = V(max_bits)(most, V(load)(gain + j, RMS_F32, 0));
@@ -278,7 +289,8 @@ static bool K(are_tame)(const REAL *gain, int64_t n) {
 static bool K(is_tame)(const rms_layout *lay, const K(gains) * gains) {
   const int64_t n = (lay->per_inner ? lay->inner : 1) * lay->groups * gains->group;
   if (T != RMS_BF16) return true;
-  return lay->k == lay->width && !lay->indices && K(are_tame)(gains->gain, n) && K(are_tame)(gains->bias, n);
+  return lay->k == lay->width && !lay->indices && K(gains_are_tame)(gains->gain, n) &&
+         K(gains_are_tame)(gains->bias, n);
 }
 
 static K(quantised_row)
@@ -364,6 +376,7 @@ KERNEL int64_t K(rms_quantise_rows)(const rms_forward_job *job, rms_forward_fn *
   K(quantised_run) run;
   run.q = &job->q;
   run.computed = job->q.type == RMS_Q8_0 || job->q.block;
+  run.clear = run.computed ? 0 : K(clear_of)(*job->q.scale, job->q.type);
   run.waiting = &run.pieces[0];
   run.next = &run.pieces[1];
   run.waiting->count = 0;

@@ -76,5 +76,11 @@
 /* Whether the lanes of all vectors are in the order of the elements, so that a vector can start at any element. */
 #define IN_ORDER (!EO || V(lane)(1, EO) == 1)
 
-#define INLINE   static inline VEC_INLINE
+/* Forced, so that the choices between forms are made by the compiler; not in code that is not optimised, which would
+ * keep them all: minutes to compile, and eighty times the code. */
+#ifdef __OPTIMIZE__
+#define INLINE static inline VEC_INLINE
+#else
+#define INLINE static inline
+#endif
 #define NOINLINE static __attribute__((noinline))

@@ -20,12 +20,13 @@ typedef struct {
   bool residual_is_f32; /* the residual is stored as f32 though T is not */
   bool sigmoid;         /* of the gate; else silu                        */
   REAL up1, up2;
+  REAL *products; /* room for x*act(z) in lane order, padded to whole vectors, where they will be read again; or NULL */
 } K(source);
 
-/* How it is read: known at the call, so that the branches on it vanish. in_place: the activation is part of the loop,
+/* How it is read: known at the call, so that the branches on it vanish. quads: the activation is part of the loop,
  * which makes it quicker and the code larger. */
 typedef struct {
-  bool residual, gated, scaled, in_place;
+  bool residual, gated, scaled, quads;
   bool any_type; /* x may be a dy, of any type; otherwise it is in T or f32 */
 } K(reading);
 
@@ -39,14 +40,43 @@ typedef struct {
   VEC a, b, c, d;
 } K(lanes);
 
+INLINE K(lanes) K(load_quad)(const char *p, int64_t j) {
+  K(lanes)
+  v = {K(load)(p, j, LANES, false), K(load)(p, j + LANES, LANES, false), K(load)(p, j + 2 * LANES, LANES, false),
+       K(load)(p, j + 3 * LANES, LANES, false)};
+  return v;
+}
+
 /* act(z) of n elements of a gate. */
-INLINE VEC K(load_gate_in_place)(const char *gate, int64_t j, int n, bool sigmoid) {
+NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
   VEC z = K(load)(gate, j, n, false);
   return K(activate)(z, K(sigmoid)(z), sigmoid);
 }
 
-NOINLINE VEC K(load_gate)(const char *gate, int64_t j, int n, bool sigmoid) {
-  return K(load_gate_in_place)(gate, j, n, sigmoid);
+/* The same of a quad, as part of a loop. */
+INLINE K(lanes) K(load_gates)(const char *gate, int64_t j, bool sigmoid) {
+  K(lanes) z = K(load_quad)(gate, j), act;
+  if (__builtin_expect(K(are_tame)(z.a, z.b, z.c, z.d), 1)) {
+    act.a = K(tame_sigmoid)(z.a), act.b = K(tame_sigmoid)(z.b);
+    act.c = K(tame_sigmoid)(z.c), act.d = K(tame_sigmoid)(z.d);
+    if (!sigmoid) {
+      act.a = V(mul)(z.a, act.a), act.b = V(mul)(z.b, act.b);
+      act.c = V(mul)(z.c, act.c), act.d = V(mul)(z.d, act.d);
+    }
+  } else {
+    act.a = K(load_gate)(gate, j, LANES, sigmoid);
+    act.b = K(load_gate)(gate, j + LANES, LANES, sigmoid);
+    act.c = K(load_gate)(gate, j + 2 * LANES, LANES, sigmoid);
+    act.d = K(load_gate)(gate, j + 3 * LANES, LANES, sigmoid);
+  }
+  return act;
+}
+
+/* x*act(z). */
+INLINE K(lanes) K(load_products)(const K(source) * s, int64_t j) {
+  K(lanes) act = K(load_gates)(s->gate, j, s->sigmoid), x = K(load_quad)(s->x, j);
+  K(lanes) v = {V(mul)(x.a, act.a), V(mul)(x.b, act.b), V(mul)(x.c, act.c), V(mul)(x.d, act.d)};
+  return v;
 }
 
 INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) {
@@ -55,8 +85,8 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) 
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
     if (!s->residual_is_f32) v = V(round)(v, T);
   }
-  if (as.gated && as.in_place) v = V(mul)(v, K(load_gate_in_place)(s->gate, j, n, s->sigmoid));
-  if (as.gated && !as.in_place) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
+  if (as.gated) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
+  if (as.quads && s->products) V(store)(s->products + j, v, REAL_TYPE, 0);
   if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
   return v;
 }
@@ -75,9 +105,21 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) 
   return what.squares ? V(fma)(v, v, acc) : V(add)(acc, v);
 }
 
+/* Adds a quad of squares of x*act(z). */
+INLINE K(lanes) K(add_products)(K(lanes) acc, const K(source) * s, int64_t j) {
+  K(lanes) v = K(load_products)(s, j);
+  if (s->products) {
+    V(store)(s->products + j, v.a, REAL_TYPE, 0), V(store)(s->products + j + LANES, v.b, REAL_TYPE, 0);
+    V(store)(s->products + j + 2 * LANES, v.c, REAL_TYPE, 0), V(store)(s->products + j + 3 * LANES, v.d, REAL_TYPE, 0);
+  }
+  K(lanes) sum = {V(fma)(v.a, v.a, acc.a), V(fma)(v.b, v.b, acc.b), V(fma)(v.c, v.c, acc.c), V(fma)(v.d, v.d, acc.d)};
+  return sum;
+}
+
 /* Adds one quad from element j on; elements from `left` on are padding. One vector after the other: all four loaded
  * first would leave too few registers for the sums. */
 INLINE K(lanes) K(add_quad)(K(lanes) acc, const K(source) * s, int64_t j, int64_t left, VEC mean, K(summand) what) {
+  if (what.as.quads) return K(add_products)(acc, s, j);
   VEC v = K(load_source)(s, j, LANES, what.as);
   acc.a = K(add_term)(acc.a, v, mean, left, what);
   v = K(load_source)(s, j + LANES, LANES, what.as);
@@ -153,7 +195,7 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
 
 /* x alone, in T. */
 INLINE K(source) K(x_source)(const char *x) {
-  K(source) s = {x, NULL, NULL, T, false, false, 1, 1};
+  K(source) s = {x, NULL, NULL, T, false, false, 1, 1, NULL};
   return s;
 }
 
@@ -178,18 +220,10 @@ NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as.residual = true});
 }
 
-/* Which activation it is stands in a copy as a constant, so that no loop asks. */
 NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
-  if (s->sigmoid) {
-    K(source) sigmoid = *s;
-    sigmoid.sigmoid = true;
-    sigmoid.x_type = T;
-    return K(sum_first)(&sigmoid, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
-  }
-  K(source) silu = *s;
-  silu.sigmoid = false;
-  silu.x_type = T;
-  return K(sum_first)(&silu, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .in_place = true}});
+  K(source) in_t = *s;
+  in_t.x_type = T;
+  return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as = {.gated = true, .quads = true}});
 }
 
 NOINLINE REAL K(squares_scaled)(const K(source) * s, int64_t k) {
@@ -309,11 +343,11 @@ static int K(eps_limit)(const rms_layout *lay) {
 
 /* The exponents for a segment whose mean square and mean, times 4^e and 2^e, are these: they bring the mean square, or
  * where that vanished the mean, to the order of one; 0 where both vanished. They depend on the statistic alone, so that
- * a row whose statistic was taken elsewhere is scaled alike. */
-static K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e) {
+ * a row whose statistic was taken elsewhere is scaled alike. limit: K(eps_limit). */
+INLINE K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e, int limit) {
   K(moment) m = {0, 0, 0, 0};
   if (mean_square == 0 && (mean == 0 || K(eps)(lay) == 0)) return m;
-  int exponent = rms_exponent(mean_square > 0 ? mean_square : mean), limit = K(eps_limit)(lay);
+  const int exponent = rms_exponent(mean_square > 0 ? mean_square : mean);
   if (mean_square > 0)
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
@@ -323,133 +357,149 @@ static K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double 
   return m;
 }
 
+/* 2^e, and 0 or infinity where that is out of range. */
+INLINE REAL K(power)(int e) {
+  const int bias = T_SIZE == 8 ? 1023 : 127;
+  if (__builtin_expect(e <= -bias || e > bias, 0)) return (REAL)ldexp(1.0, e);
+  return T_SIZE == 8 ? (REAL)rms_f64_from_bits((uint64_t)(e + bias) << 52)
+                     : (REAL)rms_f32_from_bits((uint32_t)(e + bias) << 23);
+}
+
+/* 2^e as two factors. */
+INLINE void K(split_scale)(REAL *up1, REAL *up2, int e) {
+  *up1 = K(power)(e / 2);
+  *up2 = K(power)(e - e / 2);
+}
+
 static void K(set_scale)(K(source) * s, int e) {
-  s->up1 = (REAL)rms_ldexp(1.0, e / 2);
-  s->up2 = (REAL)rms_ldexp(1.0, e - e / 2);
+  K(split_scale)(&s->up1, &s->up2, e);
 }
 
 /* ---- magnitudes ---- */
 
-/* The largest magnitudes of what was looked at, and zeros that a NaN or an infinity has turned into NaN. */
-typedef struct {
-  K(lanes) most;
-  VEC spoilt;
-} K(extent);
-
-INLINE K(extent) K(no_extent)(void) {
+/* The largest magnitudes in the lanes of what was looked at, by their bits: infinity is above all numbers, and a NaN
+ * above that. */
+INLINE K(lanes) K(no_extent)(void) {
   VEC zero = V(set)(0);
-  K(extent) e = {{zero, zero, zero, zero}, zero};
-  return e;
+  K(lanes) most = {zero, zero, zero, zero};
+  return most;
 }
 
-/* Extends one of the four lanes of vectors. */
-INLINE void K(extend)(K(extent) * e, VEC *lane, VEC v, bool finite) {
-  *lane = V(max_abs)(*lane, v);
-  if (finite) e->spoilt = V(fma)(v, V(set)(0), e->spoilt);
+/* The largest of them. */
+INLINE REAL K(largest_of)(K(lanes) most) {
+  return V(most)(V(max_bits)(V(max_bits)(most.a, most.b), V(max_bits)(most.c, most.d)));
 }
 
-/* The largest magnitude; NaN if there was a NaN or an infinity. */
-static REAL K(largest_of)(K(extent) e) {
-  REAL lane[LANES];
-  VEC zero = V(set)(0);
-  V(store)(lane, V(max_abs)(V(max_abs)(e.most.a, e.most.b), V(max_abs)(e.most.c, e.most.d)), REAL_TYPE, 0);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++)
-      lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
-  return lane[0] + V(sum4)(e.spoilt, zero, zero, zero, EO);
-}
-
-/* At least the largest magnitude, at most 4*LANES times as much, and zero only if that is; NaN as above. Quicker. */
-INLINE REAL K(bound_of)(K(extent) e) {
-  VEC zero = V(set)(0);
-  return K(sum_lanes)(e.most) + V(sum4)(e.spoilt, zero, zero, zero, EO);
-}
-
-/* Elements 0..n-1. finite = false: there is no NaN among them. */
-INLINE K(extent) K(extent_of)(K(extent) e, const K(source) * s, int64_t n, K(reading) as, bool finite) {
+/* Elements 0..n-1. */
+INLINE K(lanes) K(extent_of)(K(lanes) most, const K(source) * s, int64_t n, K(reading) as) {
   int64_t j = 0;
   for (; j + K(QUAD) <= n; j += K(QUAD)) {
-    K(extend)(&e, &e.most.a, K(load_source)(s, j, LANES, as), finite);
-    K(extend)(&e, &e.most.b, K(load_source)(s, j + LANES, LANES, as), finite);
-    K(extend)(&e, &e.most.c, K(load_source)(s, j + 2 * LANES, LANES, as), finite);
-    K(extend)(&e, &e.most.d, K(load_source)(s, j + 3 * LANES, LANES, as), finite);
+    most.a = V(max_bits)(most.a, K(load_source)(s, j, LANES, as));
+    most.b = V(max_bits)(most.b, K(load_source)(s, j + LANES, LANES, as));
+    most.c = V(max_bits)(most.c, K(load_source)(s, j + 2 * LANES, LANES, as));
+    most.d = V(max_bits)(most.d, K(load_source)(s, j + 3 * LANES, LANES, as));
   }
-  for (; j < n; j += LANES)
-    K(extend)(&e, &e.most.a, K(load_source)(s, j, n - j < LANES ? (int)(n - j) : LANES, as), finite);
-  return e;
+  for (; j + LANES <= n; j += LANES)
+    most.a = V(max_bits)(most.a, K(load_source)(s, j, LANES, as));
+  if (j < n) most.a = V(max_bits)(most.a, K(load_source)(s, j, (int)(n - j), as));
+  return most;
 }
 
-/* The bits of numbers in memory joined by OR, of 64 bytes at a time: whether all of them are zero, of either sign. */
+/* Numbers in memory: vectors of 64 bytes would go through the stack where no register holds them. */
 typedef uint64_t K(words) __attribute__((vector_size(32)));
 typedef K(words) K(words_anywhere) __attribute__((aligned(1), may_alias));
-typedef struct {
-  K(words) low, high;
-} K(joined);
 
-INLINE K(joined) K(join_line)(K(joined) all, const char *x) {
-  const K(words_anywhere) *line = (const K(words_anywhere) *)x;
-  all.low |= line[0];
-  all.high |= line[1];
-  return all;
+INLINE void K(join_line)(K(words) * a, K(words) * b, const char *x) {
+  *a |= *(const K(words_anywhere) *)x;
+  *b |= *(const K(words_anywhere) *)(x + 32);
 }
 
-INLINE K(joined) K(join_bits)(K(joined) all, const char *x, int64_t bytes) {
-  for (; bytes >= 64; x += 64, bytes -= 64)
-    all = K(join_line)(all, x);
-  if (bytes == 0) return all;
-  char last[64] = {0};
-  memcpy(last, x, (size_t)bytes);
-  return K(join_line)(all, last);
-}
-
-/* size: of a number. */
-INLINE bool K(only_zeros)(K(joined) all, int64_t size) {
+/* Whether n numbers of `size` bytes in each of these rows are all zeros, of either sign: by an OR of their bits. */
+NOINLINE bool K(are_zeros)(const char *const *rows, int count, int64_t n, int64_t size) {
   const uint64_t signs = size == 2 ? 0x8000800080008000u : size == 4 ? 0x8000000080000000u : 0x8000000000000000u;
-  const K(words) both = all.low | all.high;
-  return ((both[0] | both[1] | both[2] | both[3]) & ~signs) == 0;
-}
-
-/* Whether the first n elements are all zeros; with a residual or a gate there must be no NaN among them. */
-NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
-  if (!s->residual && !s->gate) {
-    const int64_t size = K(size_of)(s->x_type);
-    return K(only_zeros)(K(join_bits)((K(joined)){0}, s->x, n * size), size);
+  uint64_t any = 0;
+  const int64_t bytes = n * size;
+  K(words) a = {0}, b = {0}, c = {0}, d = {0};
+  for (int i = 0; i < count; i++) {
+    const char *x = rows[i];
+    int64_t j = 0;
+    for (; j + 128 <= bytes; j += 128) {
+      K(join_line)(&a, &b, x + j);
+      K(join_line)(&c, &d, x + j + 64);
+    }
+    if (j + 64 < bytes) K(join_line)(&a, &b, x + j);
+    if (bytes >= 64) { /* the rest, with some of what stands before it */
+      if (j < bytes) K(join_line)(&c, &d, x + bytes - 64);
+      continue;
+    }
+    uint64_t word = 0;
+    if (bytes < 8) memcpy(&word, x, (size_t)bytes);
+    any |= word;
+    for (; bytes >= 8 && j < bytes; j += 8) {
+      memcpy(&word, x + (j + 8 < bytes ? j : bytes - 8), 8);
+      any |= word;
+    }
   }
-  const K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
-  return K(sum_lanes)(K(extent_of)(K(no_extent)(), s, n, as, false).most) == 0;
+  a |= b | c | d;
+  return ((any | a[0] | a[1] | a[2] | a[3]) & ~signs) == 0;
 }
 
-/* The largest magnitude among elements 0..n-1, or the n listed ones; NaN if one is NaN or infinite. */
+/* Whether the first n elements are. */
+NOINLINE bool K(is_zero)(const K(source) * s, int64_t n) {
+  if (!s->residual && !s->gate) return K(are_zeros)(&s->x, 1, n, K(size_of)(s->x_type));
+  const K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
+  return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, as)) == 0;
+}
+
+/* The largest magnitude among n elements in T; above REAL_MAX, or NaN, if one is infinite or NaN. */
+NOINLINE REAL K(largest_x)(const char *x, int64_t n) {
+  K(source) s = K(x_source)(x);
+  if (T_SIZE > 2) return K(largest_of)(K(extent_of)(K(no_extent)(), &s, n, (K(reading)){false}));
+  const uint16_t most = (uint16_t)vec_most16(x, n);
+  return (REAL)(T == RMS_BF16 ? rms_f32_from_bf16(most) : rms_f32_from_f16(most));
+}
+
+/* The same among elements 0..n-1 of any source, or the n listed ones. */
 NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n) {
-  K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
-  if (!indices && (s->residual || s->gate)) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, as, true));
-  if (!indices) return K(largest_of)(K(extent_of)(K(no_extent)(), s, n, (K(reading)){.any_type = true}, true));
+  const K(reading) as = {.residual = s->residual != NULL, .gated = s->gate != NULL, .any_type = true};
+  K(lanes) most = K(no_extent)();
+  if (!indices && !s->residual && !s->gate && s->x_type == T) return K(largest_x)(s->x, n);
+  if (!indices) return K(largest_of)(K(extent_of)(most, s, n, as));
   K(packed) room;
-  K(extent) e = K(no_extent)();
   K(source) packed = K(packed_source)(s, &room);
   for (int64_t i = 0; i < n; i += K(QUAD)) {
     (void)K(pack)(s, &room, indices + i, n - i);
-    e = K(extent_of)(e, &packed, K(QUAD), as, true);
+    most = K(extent_of)(most, &packed, K(QUAD), as);
   }
-  return K(largest_of)(e);
+  return K(largest_of)(most);
+}
+
+/* The exponent of the scale that brings the largest magnitude to the order of one, or eps where that is more. */
+INLINE int K(first_scale)(const rms_layout *lay, REAL most, int limit) {
+  const int e = -K(exponent)(most);
+  const bool inside = lay->eps_place == RMS_EPS_INSIDE; /* beside eps outside the root squares still count */
+  return inside && e > limit ? limit : e;
+}
+
+/* A moment that was measured with the scale 2^e, for the scale that belongs to it. */
+INLINE K(moment) K(rescale)(const rms_layout *lay, K(moment) m, int e, int limit) {
+  /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
+  bool vanished = m.sum == 0 && m.mean == 0 && K(eps)(lay) > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
+  K(moment) to = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e, limit);
+  if (vanished) to.e = limit;
+  to.sum = (REAL)rms_ldexp((double)m.sum, 2 * (to.e + to.more - e));
+  to.mean = (REAL)rms_ldexp((double)m.mean, to.e - e);
+  return to;
 }
 
 /* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
  * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
 NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled) {
-  REAL most = K(largest)(s, lay->indices, lay->k);
+  const REAL most = K(largest)(s, lay->indices, lay->k);
   if (!(most <= REAL_MAX) || most == 0) return unscaled;
-  int e = -K(exponent)(most), limit = K(eps_limit)(lay);
-  if (e > limit && lay->eps_place == RMS_EPS_INSIDE)
-    e = limit; /* beside eps outside the root the squares still count */
+  const int limit = K(eps_limit)(lay), e = K(first_scale)(lay, most, limit);
   K(set_scale)(s, e);
-  K(moment) m = K(measure_any)(lay, s);
-  /* Squares that vanish beside an eps so small that r, about 2^limit, and its powers would leave the range. */
-  bool vanished = m.sum == 0 && m.mean == 0 && K(eps)(lay) > 0 && rms_ldexp(1.0, limit) > (double)R_MOST;
-  K(moment) to = K(scale_for)(lay, (double)m.sum / (double)lay->k, (double)m.mean, e);
-  if (vanished) to.e = limit;
-  to.sum = (REAL)rms_ldexp((double)m.sum, 2 * (to.e + to.more - e));
-  to.mean = (REAL)rms_ldexp((double)m.mean, to.e - e);
+  const K(moment) to = K(rescale)(lay, K(measure_any)(lay, s), e, limit);
   K(set_scale)(s, to.e);
   return to;
 }
@@ -516,7 +566,7 @@ NOINLINE K(statistic) K(import_stat)(const rms_layout *lay, const rms_stat *in, 
   /* a NaN without the caller's payload: see V(store_clean) */
   K(moment) m = {in->m2 == in->m2 ? (REAL)in->m2 : (REAL)NAN, in->mean == in->mean ? (REAL)in->mean : (REAL)NAN, 0, 0};
   if ((forced || !K(squares_in_range)(m.sum)) && in->m2 >= 0 && in->m2 <= 1.7976931348623157e308) {
-    m = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0);
+    m = K(scale_for)(lay, in->count > 0 ? in->m2 / in->count : 0, in->mean, 0, K(eps_limit)(lay));
     m.sum = (REAL)rms_ldexp(in->m2, 2 * (m.e + m.more));
     m.mean = (REAL)rms_ldexp(in->mean, m.e);
     K(set_scale)(s, m.e);

@@ -104,6 +104,26 @@ static K(steps) K(rstd_steps)(const rms_layout *lay, K(statistic) of) {
   return st;
 }
 
+static K(steps) K(forward_steps)(const rms_layout *lay, const K(source) * s) {
+  if (lay->steps == RMS_STEPS_ALL) return K(all_steps)(lay, s);
+  K(source) src = *s;
+  return K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &src), (REAL)lay->k));
+}
+
+/* For a segment that is written in parts (core/quantise.c): r itself, or `by`, in place of a sum of squares. */
+static rms_stat K(export_steps)(const rms_layout *lay, const K(source) * s) {
+  const K(steps) st = K(forward_steps)(lay, s);
+  rms_stat out = {(double)st.k, (double)st.mean, (double)(lay->steps == RMS_STEPS_RSTD ? st.r : st.by)};
+  return out;
+}
+
+static K(steps) K(import_steps)(const rms_layout *lay, const rms_stat *in) {
+  if (lay->steps == RMS_STEPS_RSTD) return K(rstd_steps)(lay, (K(statistic)){.r = (REAL)in->m2});
+  K(steps) st = {.k = (REAL)in->count, .mean = (REAL)in->mean, .by = (REAL)in->m2};
+  st.divides = lay->eps_place != RMS_EPS_CLAMP;
+  return st;
+}
+
 INLINE void K(apply_steps)(const K(segment) * s, const K(steps) * st, int64_t j, int n, bool layer) {
   VEC v = K(load_source)(&s->src, j, n, (K(reading)){.residual = s->src.residual != NULL});
   if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
@@ -115,14 +135,8 @@ NOINLINE void K(forward_stepwise)(const rms_forward_job *job, const rms_cursor *
   const rms_layout *lay = &job->lay;
   const bool layer = lay->kind == RMS_KIND_LAYER;
   K(segment) s;
-  K(steps) st;
   K(open_segment)(job, at, &s);
-  if (lay->steps == RMS_STEPS_ALL) {
-    st = K(all_steps)(lay, &s.src);
-  } else {
-    K(source) src = s.src;
-    st = K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &src), (REAL)lay->k));
-  }
+  const K(steps) st = job->stats_in ? K(import_steps)(lay, &job->stats_in[i]) : K(forward_steps)(lay, &s.src);
   if (job->rstd)
     ((REAL *)job->rstd)[i] = st.by == 0 ? 0 : st.divides ? 1 / st.by : lay->steps == RMS_STEPS_RSTD ? st.r : st.by;
   if (job->mean) ((REAL *)job->mean)[i] = st.mean;

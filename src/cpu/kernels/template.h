@@ -17,6 +17,8 @@
 #include "backward_segment.h"
 #include "backward_scaled.h"
 #include "backward_common.h"
+#include "backward_measure.h"
+#include "backward_short.h"
 #include "backward_stepwise.h"
 #include "backward.h"
 #include "columns.h"

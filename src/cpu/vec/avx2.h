@@ -284,12 +284,6 @@ static inline vf vf_sub(vf a, vf b) {
   return r;
 }
 
-static inline vf vf_max_abs(vf a, vf b) {
-  const __m256 sign = _mm256_set1_ps(-0.0f); /* max: the second operand if one is NaN */
-  vf r = {_mm256_max_ps(_mm256_andnot_ps(sign, b.lo), a.lo), _mm256_max_ps(_mm256_andnot_ps(sign, b.hi), a.hi)};
-  return r;
-}
-
 static inline vf vf_mul(vf a, vf b) {
   vf r = {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
   return r;
@@ -335,6 +329,11 @@ static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
   return r;
 }
 
+static inline int vf_all_less(vf a, vf b) {
+  __m256 not_lo = _mm256_cmp_ps(a.lo, b.lo, _CMP_NLT_UQ), not_hi = _mm256_cmp_ps(a.hi, b.hi, _CMP_NLT_UQ);
+  return _mm256_movemask_ps(_mm256_or_ps(not_lo, not_hi)) == 0;
+}
+
 static inline vf vf_exponent(vf a) {
   vf r = {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.lo), 23)),
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.hi), 23))};
@@ -351,7 +350,9 @@ static inline vf vf_max_bits(vf a, vf b) {
 }
 
 static inline vf vf_max_magnitude(vf a, vf b) {
-  return vf_max_abs(a, b);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  vf r = {_mm256_max_ps(_mm256_andnot_ps(sign, b.lo), a.lo), _mm256_max_ps(_mm256_andnot_ps(sign, b.hi), a.hi)};
+  return r;
 }
 
 static inline float vf_most(vf a) {
@@ -429,6 +430,41 @@ static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, v
                                         int within) {
   vf_store8_half(p, a, b, type, eo, within);
   vf_store8_half(more, c, d, type, eo, within);
+}
+
+/* As f16, without what is beyond its digits. */
+static inline VEC_INLINE __m256i vf_f16_cut(__m256 a, __m256 b) {
+  enum { CUT = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm256_cvtps_ph(a, CUT)), _mm256_cvtps_ph(b, CUT), 1);
+}
+
+static inline VEC_INLINE __m256i vf_clear_code(__m256i f16, rms_dtype type) {
+  const __m256i digits = _mm256_set1_epi16(vec_f8_digits(type));
+  return _mm256_mulhrs_epi16(_mm256_and_si256(f16, _mm256_set1_epi16(0x7fff)), digits);
+}
+
+/* Even elements go to the lower bytes, odd ones to the upper ones. */
+static inline VEC_INLINE void vf_store8_clear_half(void *p, vf a, vf b, rms_dtype type, int eo) {
+  __m256i all;
+  if (eo) {
+    __m256i even = vf_f16_cut(a.lo, b.lo), odd = vf_f16_cut(a.hi, b.hi);
+    __m256i codes = _mm256_or_si256(vf_clear_code(even, type), _mm256_slli_epi16(vf_clear_code(odd, type), 8));
+    __m256i signs = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(even, 8), _mm256_set1_epi16(0x80)),
+                                    _mm256_and_si256(odd, _mm256_set1_epi16((short)0x8000)));
+    all = _mm256_or_si256(codes, signs);
+  } else {
+    __m256i first = vf_f16_cut(a.lo, a.hi), last = vf_f16_cut(b.lo, b.hi);
+    __m256i codes = _mm256_packus_epi16(vf_clear_code(first, type), vf_clear_code(last, type));
+    __m256i signs =
+        _mm256_and_si256(_mm256_packs_epi16(first, last), _mm256_set1_epi8(-128)); /* saturating keeps them */
+    all = _mm256_permute4x64_epi64(_mm256_or_si256(codes, signs), 0xd8);
+  }
+  _mm256_storeu_si256((__m256i *)p, all);
+}
+
+static inline VEC_INLINE void vf_store8_clear(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo) {
+  vf_store8_clear_half(p, a, b, type, eo);
+  vf_store8_clear_half(more, c, d, type, eo);
 }
 
 /* The larger lanes of the halves of a vector, against the same of another, so that their lanes alternate. */
@@ -570,9 +606,15 @@ static inline vd vd_sub(vd a, vd b) {
   return r;
 }
 
-static inline vd vd_max_abs(vd a, vd b) {
-  const __m256d sign = _mm256_set1_pd(-0.0);
-  vd r = {_mm256_max_pd(_mm256_andnot_pd(sign, b.lo), a.lo), _mm256_max_pd(_mm256_andnot_pd(sign, b.hi), a.hi)};
+/* b's magnitude is no negative number of 64 bits, and neither is a. */
+static inline __m256d vec_max_bits_pd(__m256d a, __m256d b) {
+  b = _mm256_andnot_pd(_mm256_set1_pd(-0.0), b);
+  __m256i larger = _mm256_cmpgt_epi64(_mm256_castpd_si256(b), _mm256_castpd_si256(a));
+  return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(larger));
+}
+
+static inline vd vd_max_bits(vd a, vd b) {
+  vd r = {vec_max_bits_pd(a.lo, b.lo), vec_max_bits_pd(a.hi, b.hi)};
   return r;
 }
 
@@ -613,6 +655,11 @@ static inline __m256d vec_if_less_pd(__m256d a, __m256d b, __m256d c, __m256d d)
 static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
   vd r = {vec_if_less_pd(a.lo, b.lo, c.lo, d.lo), vec_if_less_pd(a.hi, b.hi, c.hi, d.hi)};
   return r;
+}
+
+static inline int vd_all_less(vd a, vd b) {
+  __m256d not_lo = _mm256_cmp_pd(a.lo, b.lo, _CMP_NLT_UQ), not_hi = _mm256_cmp_pd(a.hi, b.hi, _CMP_NLT_UQ);
+  return _mm256_movemask_pd(_mm256_or_pd(not_lo, not_hi)) == 0;
 }
 
 static inline vd vd_exponent(vd a) {

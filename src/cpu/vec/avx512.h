@@ -86,8 +86,25 @@ static inline void vf_store_n(void *p, vf a, int n, rms_dtype type, int eo) {
     _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits16(a, type));
 }
 
+static inline __m512i vf_bf16_round_clean(vf a) {
+  __m512i u = _mm512_castps_si512(a), rounded = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+  return _mm512_mask_add_epi32(rounded, _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000)), rounded,
+                               _mm512_set1_epi32(1));
+}
+
+/* The upper halves. */
+static inline __m256i vf_bf16_pack_clean(vf a) {
+  const __m512i odd = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 31, 29, 27, 25, 23, 21, 19, 17,
+                                       15, 13, 11, 9, 7, 5, 3, 1);
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, vf_bf16_round_clean(a)));
+}
+
 static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int stream) {
-  if (stream)
+  if (type == RMS_BF16 && stream)
+    _mm256_stream_si256((__m256i *)p, vf_bf16_pack_clean(a));
+  else if (type == RMS_BF16)
+    _mm256_storeu_si256((__m256i *)p, vf_bf16_pack_clean(a));
+  else if (stream)
     vf_stream(p, a, type, eo);
   else
     vf_store(p, a, type, eo);
@@ -101,10 +118,7 @@ static inline vf vf_round(vf a, rms_dtype type) {
 
 static inline vf vf_round_clean(vf a, rms_dtype type) {
   if (type != RMS_BF16) return vf_round(a, type);
-  __m512i u = _mm512_castps_si512(a), rounded = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
-  rounded = _mm512_mask_add_epi32(rounded, _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000)), rounded,
-                                  _mm512_set1_epi32(1));
-  return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32((int)0xffff0000u)));
+  return _mm512_castsi512_ps(_mm512_and_si512(vf_bf16_round_clean(a), _mm512_set1_epi32((int)0xffff0000u)));
 }
 
 static inline vf vf_first(vf a, int n, int eo) {
@@ -122,10 +136,6 @@ static inline vf vf_add(vf a, vf b) {
 
 static inline vf vf_sub(vf a, vf b) {
   return _mm512_sub_ps(a, b);
-}
-
-static inline vf vf_max_abs(vf a, vf b) {
-  return _mm512_max_ps(_mm512_abs_ps(b), a); /* the second operand if one is NaN */
 }
 
 static inline vf vf_mul(vf a, vf b) {
@@ -150,6 +160,10 @@ static inline vf vf_min(vf a, vf b) {
 
 static inline vf vf_if_less(vf a, vf b, vf c, vf d) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), d, c);
+}
+
+static inline int vf_all_less(vf a, vf b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ) == 0;
 }
 
 static inline vf vf_exponent(vf a) {
@@ -209,6 +223,25 @@ static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, v
   __m512i all = type == RMS_I8 ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   all = _mm512_permutexvar_epi32(order, all);
+  _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(all));
+  _mm256_storeu_si256((__m256i *)more, _mm512_extracti64x4_epi64(all, 1));
+}
+
+/* As f16, without what is beyond its digits. */
+static inline VEC_INLINE __m512i vf_f16_cut(vf a, vf b) {
+  enum { CUT = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(a, CUT)), _mm512_cvtps_ph(b, CUT), 1);
+}
+
+static inline VEC_INLINE void vf_store8_clear(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo) {
+  (void)eo;
+  const __m512i digits = _mm512_set1_epi16(vec_f8_digits(type)), magnitude = _mm512_set1_epi16(0x7fff);
+  __m512i first = vf_f16_cut(a, b), last = vf_f16_cut(c, d);
+  __m512i codes = _mm512_packus_epi16(_mm512_mulhrs_epi16(_mm512_and_si512(first, magnitude), digits),
+                                      _mm512_mulhrs_epi16(_mm512_and_si512(last, magnitude), digits));
+  __m512i signs = _mm512_packs_epi16(first, last); /* saturating keeps them */
+  __m512i all = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x7f), codes, signs, 0xca);
+  all = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), all);
   _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(all));
   _mm256_storeu_si256((__m256i *)more, _mm512_extracti64x4_epi64(all, 1));
 }
@@ -306,8 +339,9 @@ static inline vd vd_sub(vd a, vd b) {
   return _mm512_sub_pd(a, b);
 }
 
-static inline vd vd_max_abs(vd a, vd b) {
-  return _mm512_max_pd(_mm512_abs_pd(b), a);
+static inline vd vd_max_bits(vd a, vd b) {
+  __m512i magnitude = _mm512_castpd_si512(_mm512_abs_pd(b));
+  return _mm512_castsi512_pd(_mm512_max_epu64(_mm512_castpd_si512(a), magnitude));
 }
 
 static inline vd vd_mul(vd a, vd b) {
@@ -332,6 +366,10 @@ static inline vd vd_min(vd a, vd b) {
 
 static inline vd vd_if_less(vd a, vd b, vd c, vd d) {
   return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), d, c);
+}
+
+static inline int vd_all_less(vd a, vd b) {
+  return _mm512_cmp_pd_mask(a, b, _CMP_NLT_UQ) == 0;
 }
 
 static inline vd vd_exponent(vd a) {

@@ -143,16 +143,6 @@ static inline vf vf_sub(vf a, vf b) {
   return r;
 }
 
-static inline float32x4_t vf_max_abs_q(float32x4_t a, float32x4_t b) {
-  b = vabsq_f32(b);
-  return vbslq_f32(vcgtq_f32(b, a), b, a);
-}
-
-static inline vf vf_max_abs(vf a, vf b) {
-  vf r = {vf_max_abs_q(a.q0, b.q0), vf_max_abs_q(a.q1, b.q1), vf_max_abs_q(a.q2, b.q2), vf_max_abs_q(a.q3, b.q3)};
-  return r;
-}
-
 static inline vf vf_mul(vf a, vf b) {
   vf r = {vmulq_f32(a.q0, b.q0), vmulq_f32(a.q1, b.q1), vmulq_f32(a.q2, b.q2), vmulq_f32(a.q3, b.q3)};
   return r;
@@ -191,6 +181,12 @@ static inline float32x4_t vf_exponent_q(float32x4_t a) {
   return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a), 23));
 }
 
+static inline int vf_all_less(vf a, vf b) {
+  uint32x4_t low = vandq_u32(vcltq_f32(a.q0, b.q0), vcltq_f32(a.q1, b.q1));
+  uint32x4_t high = vandq_u32(vcltq_f32(a.q2, b.q2), vcltq_f32(a.q3, b.q3));
+  return vminvq_u32(vandq_u32(low, high)) != 0;
+}
+
 static inline vf vf_exponent(vf a) {
   vf r = {vf_exponent_q(a.q0), vf_exponent_q(a.q1), vf_exponent_q(a.q2), vf_exponent_q(a.q3)};
   return r;
@@ -206,7 +202,7 @@ static inline vf vf_max_bits(vf a, vf b) {
 }
 
 static inline vf vf_max_magnitude(vf a, vf b) {
-  return vf_max_abs(a, b);
+  return vf_max_bits(a, b);
 }
 
 static inline float vf_most(vf a) {
@@ -253,6 +249,11 @@ static inline VEC_INLINE void vf_store8(void *p, void *more, vf a, vf b, vf c, v
   vst1q_u8((uint8_t *)p + 16, vf_code8(b, type));
   vst1q_u8((uint8_t *)more, vf_code8(c, type));
   vst1q_u8((uint8_t *)more + 16, vf_code8(d, type));
+}
+
+static inline VEC_INLINE void vf_store8_clear(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo) {
+  const vf up = vf_set(type == RMS_F8E4M3 ? 256 : 1);
+  vf_store8(p, more, vf_mul(a, up), vf_mul(b, up), vf_mul(c, up), vf_mul(d, up), type, eo, 1);
 }
 
 static inline vf vf_most16(const vf *v) {
@@ -354,13 +355,13 @@ static inline vd vd_sub(vd a, vd b) {
   return r;
 }
 
-static inline float64x2_t vd_max_abs_q(float64x2_t a, float64x2_t b) {
+static inline float64x2_t vd_max_bits_q(float64x2_t a, float64x2_t b) {
   b = vabsq_f64(b);
-  return vbslq_f64(vcgtq_f64(b, a), b, a);
+  return vbslq_f64(vcgtq_u64(vreinterpretq_u64_f64(b), vreinterpretq_u64_f64(a)), b, a);
 }
 
-static inline vd vd_max_abs(vd a, vd b) {
-  vd r = {vd_max_abs_q(a.q0, b.q0), vd_max_abs_q(a.q1, b.q1), vd_max_abs_q(a.q2, b.q2), vd_max_abs_q(a.q3, b.q3)};
+static inline vd vd_max_bits(vd a, vd b) {
+  vd r = {vd_max_bits_q(a.q0, b.q0), vd_max_bits_q(a.q1, b.q1), vd_max_bits_q(a.q2, b.q2), vd_max_bits_q(a.q3, b.q3)};
   return r;
 }
 
@@ -400,6 +401,12 @@ static inline vd vd_min(vd a, vd b) {
 
 static inline float64x2_t vd_exponent_q(float64x2_t a) {
   return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(a), 52));
+}
+
+static inline int vd_all_less(vd a, vd b) {
+  uint64x2_t low = vandq_u64(vcltq_f64(a.q0, b.q0), vcltq_f64(a.q1, b.q1));
+  uint64x2_t high = vandq_u64(vcltq_f64(a.q2, b.q2), vcltq_f64(a.q3, b.q3));
+  return vminvq_u32(vreinterpretq_u32_u64(vandq_u64(low, high))) != 0;
 }
 
 static inline vd vd_exponent(vd a) {

@@ -26,6 +26,10 @@ static inline vd vd_round_clean(vd a, rms_dtype type) {
   return a;
 }
 
+static inline vd vd_max_magnitude(vd a, vd b) {
+  return vd_max_bits(a, b);
+}
+
 static inline double vd_sum4(vd a, vd b, vd c, vd d, int eo) {
   (void)eo;
   return vd_sum(vd_add(vd_add(a, c), vd_add(b, d)));
@@ -35,6 +39,14 @@ static inline void vd_sum8(double *sums, const vd *v, int eo) {
   (void)eo;
   for (int i = 0; i < 8; i++)
     sums[i] = vd_sum(v[i]);
+}
+
+static inline double vd_most(vd a) {
+  uint64_t lane[8], most = 0;
+  vd_store(lane, a, RMS_F64, 0);
+  for (int i = 0; i < 8; i++)
+    most = lane[i] > most ? lane[i] : most;
+  return rms_f64_from_bits(most);
 }
 
 #endif

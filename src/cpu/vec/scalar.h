@@ -144,12 +144,6 @@ static VEC_CALL vf vf_sub(vf a, vf b) {
   return a;
 }
 
-static VEC_CALL vf vf_max_abs(vf a, vf b) {
-  for (int i = 0; i < 16; i++)
-    a.v[i] = fabsf(b.v[i]) > a.v[i] ? fabsf(b.v[i]) : a.v[i];
-  return a;
-}
-
 static VEC_CALL vf vf_mul(vf a, vf b) {
   for (int i = 0; i < 16; i++)
     a.v[i] *= b.v[i];
@@ -203,6 +197,13 @@ static VEC_CALL vf vf_if_less(vf a, vf b, vf c, vf d) {
   return a;
 }
 
+static VEC_CALL int vf_all_less(vf a, vf b) {
+  int all = 1;
+  for (int i = 0; i < 16; i++)
+    all &= a.v[i] < b.v[i];
+  return all;
+}
+
 static VEC_CALL vf vf_exponent(vf a) {
   for (int i = 0; i < 16; i++)
     a.v[i] = rms_f32_from_bits(rms_bits_f32(a.v[i]) << 23);
@@ -218,7 +219,9 @@ static VEC_CALL vf vf_max_bits(vf a, vf b) {
 }
 
 static VEC_CALL vf vf_max_magnitude(vf a, vf b) {
-  return vf_max_abs(a, b);
+  for (int i = 0; i < 16; i++)
+    a.v[i] = fabsf(b.v[i]) > a.v[i] ? fabsf(b.v[i]) : a.v[i];
+  return a;
 }
 
 static VEC_CALL float vf_most(vf a) {
@@ -238,6 +241,11 @@ static VEC_CALL void vf_store8(void *p, void *more, vf a, vf b, vf c, vf d, rms_
     float f = from[i / 16]->v[i % 16];
     *to = type == RMS_I8 ? (unsigned char)rms_i8_from_f32(f) : rms_f8_from_f32(f, format);
   }
+}
+
+static VEC_CALL void vf_store8_clear(void *p, void *more, vf a, vf b, vf c, vf d, rms_dtype type, int eo) {
+  const vf up = vf_set(type == RMS_F8E4M3 ? 256 : 1);
+  vf_store8(p, more, vf_mul(a, up), vf_mul(b, up), vf_mul(c, up), vf_mul(d, up), type, eo, 1);
 }
 
 static VEC_CALL vf vf_most16(const vf *v) {
@@ -336,9 +344,11 @@ static VEC_CALL vd vd_sub(vd a, vd b) {
   return a;
 }
 
-static VEC_CALL vd vd_max_abs(vd a, vd b) {
-  for (int i = 0; i < 8; i++)
-    a.v[i] = fabs(b.v[i]) > a.v[i] ? fabs(b.v[i]) : a.v[i];
+static VEC_CALL vd vd_max_bits(vd a, vd b) {
+  for (int i = 0; i < 8; i++) {
+    uint64_t magnitude = rms_bits_f64(b.v[i]) & 0x7fffffffffffffffu;
+    if (magnitude > rms_bits_f64(a.v[i])) a.v[i] = rms_f64_from_bits(magnitude);
+  }
   return a;
 }
 
@@ -376,6 +386,13 @@ static VEC_CALL vd vd_if_less(vd a, vd b, vd c, vd d) {
   for (int i = 0; i < 8; i++)
     a.v[i] = a.v[i] < b.v[i] ? c.v[i] : d.v[i];
   return a;
+}
+
+static VEC_CALL int vd_all_less(vd a, vd b) {
+  int all = 1;
+  for (int i = 0; i < 8; i++)
+    all &= a.v[i] < b.v[i];
+  return all;
 }
 
 static VEC_CALL vd vd_exponent(vd a) {

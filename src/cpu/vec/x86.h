@@ -45,6 +45,12 @@ static inline float vec_most8(__m256i a) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1))));
 }
 
+/* By what vf_store8_clear multiplies magnitudes of f16, so that the upper half of the product is rounded to the digits
+ * of e4m3, or e5m2: a shift to the right by 7, or 8. */
+static inline short vec_f8_digits(rms_dtype type) {
+  return type == RMS_F8E4M3 ? 256 : 128;
+}
+
 /* The largest of n magnitudes of 16 bits. */
 static inline unsigned vec_most16(const char *p, int64_t n) {
   const __m256i magnitude = _mm256_set1_epi16(0x7fff);

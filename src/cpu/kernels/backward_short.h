@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The first sweep of short rows of RMSNorm, up to a batch of them together: as in forward_short.h eight trees of
+ * additions run side by side, and so do the divisions and roots. Rows that are out of range are measured again by
+ * K(add_row), but for the usual ones of them: zeros, and those with a NaN. */
+
+enum { K(SHORT_BACK_BYTES) = 1024 }; /* a row of x at most: what the sweep reads of a batch stays in the L1 cache */
+
+/* Rows at a constant distance. */
+INLINE bool K(are_even)(const rms_rows *rows, int64_t inner) {
+  return inner == 1 || (uint64_t)rows->outer == (uint64_t)inner * (uint64_t)rows->inner;
+}
+
+INLINE int64_t K(step_of)(const rms_rows *rows, int64_t inner) {
+  return inner == 1 ? rows->outer : rows->inner;
+}
+
+static bool K(are_short_rows)(const rms_backward_job *job, const K(gains) * gains) {
+  const rms_layout *lay = &job->lay;
+  return lay->kind == RMS_KIND_RMS && lay->eps_place == RMS_EPS_INSIDE && lay->width * T_SIZE <= K(SHORT_BACK_BYTES) &&
+         !K(is_mixed_back)(job, gains) && !K(are_raw)(gains) && !job->stats_in && !job->sums_in && job->row_step == 1 &&
+         K(are_even)(&job->x, lay->inner) && K(are_even)(&job->dy, lay->inner) && K(are_even)(&job->dx, lay->inner);
+}
+
+/* The lanes of sum(u*x) of each row, added up to one vector, or, of rows of zeros, those of K(bound_of_u); of rows to
+ * be left out, ones. The last two have a bit in `zeros` and in `out`. */
+INLINE void K(fold_gradients)(VEC *sums, const K(gradient_rows) * rows, const K(gradient) * given, int count,
+                              unsigned zeros, unsigned out, K(sweep) w) {
+  const K(statistic_vectors) none = {V(set)(0), V(set)(0)};
+  K(gradient) s = *given;
+  for (int b = 0; b < count; b++) {
+    s.x = K(x_source)(rows->x[b]);
+    s.dy = rows->dy[b];
+    if (zeros >> b & 1 && w.weighted) {
+      const K(lanes) most = K(extent_of_u)(&s, false, true);
+      sums[b] = V(add)(most.a, most.b);
+    } else if (zeros >> b & 1) {
+      sums[b] = V(first)(V(set)(K(bound_of_u)(&s, true)), 1, EO);
+    } else if (out >> b & 1) {
+      sums[b] = V(set)(1);
+    } else {
+      const K(sum_quad) q = K(add_gradient_portion)(&s, &s.x, 0, s.width, none, w);
+      sums[b] = V(add)(V(add)(q.a.ux, q.c.ux), V(add)(q.b.ux, q.d.ux));
+    }
+  }
+}
+
+NOINLINE void K(fold_products)(VEC *sums, const K(gradient_rows) * rows, const K(gradient) * s, int count,
+                               unsigned zeros, unsigned out) {
+  if (T != REAL_TYPE && rows->before)
+    K(fold_gradients)(sums, rows, s, count, zeros, out, (K(sweep)){.common = true, .before = true});
+  else if (s->gain)
+    K(fold_gradients)(sums, rows, s, count, zeros, out, (K(sweep)){.common = true, .weighted = true});
+  else
+    K(fold_gradients)(sums, rows, s, count, zeros, out, (K(sweep)){.common = true});
+}
+
+/* c of a batch, in a loop that the compiler makes vectors of; whether each row is in range. */
+INLINE bool K(finish_gradients)(REAL *c, int *in_range, const REAL *r, const REAL *ux, REAL k) {
+  int all = 1;
+  for (int b = 0; b < K(BATCH); b++) {
+    const REAL of = (ux[b] * ((r[b] * r[b]) * r[b])) / k, a = ABS(ux[b]), size = ABS(of);
+    c[b] = of;
+    in_range[b] =
+        (r[b] >= R_LEAST) & (r[b] <= R_MOST) & (a >= SUM_LEAST) & (a <= SUM_MOST) & (size >= TINY) & (size <= 1 / TINY);
+    all &= in_range[b];
+  }
+  return all;
+}
+
+/* Whether a row out of range that is not one of zeros needs no scale all the same: one with a NaN or an infinity, or
+ * with dy = 0. Sets r and c then, as K(measure_gradient) would. sum: of the squares. */
+NOINLINE bool K(is_plain)(const K(gradient) * s, REAL sum, REAL ux, REAL *r, REAL *c) {
+  const bool known = *r >= R_LEAST && *r <= R_MOST && K(squares_in_range)(sum);
+  *c = 0;
+  if (known && ux == 0) return K(are_zeros)(&s->dy, 1, s->width, T_SIZE);
+  if (sum == sum && *r == *r && !(known && ux != ux)) return false;
+  if (sum == sum && K(largest_x)(s->x.x, s->width) <= REAL_MAX && K(largest_x)(s->dy, s->width) <= REAL_MAX)
+    return false;
+  if (known)
+    *c = (REAL)NAN;
+  else
+    *r = (REAL)NAN;
+  return true;
+}
+
+/* m->s is the first of n rows, and number its own. */
+NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * rows, K(measured) * m, int64_t number,
+                                int n, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  const int64_t x_step = K(step_of)(&job->x, lay->inner), dy_step = K(step_of)(&job->dy, lay->inner);
+  const int64_t dx_step = K(step_of)(&job->dx, lay->inner);
+  VEC folded[K(BATCH)];
+  REAL sum[K(BATCH)], ux[K(BATCH)];
+  int in_range[K(BATCH)];
+  unsigned out = 0, zeros = 0;
+  for (int b = 0; b < n; b++) {
+    rows->x[b] = m->s.x.x + b * x_step;
+    rows->dy[b] = m->s.dy + b * dy_step;
+    rows->dx[b] = m->s.dx + b * dx_step;
+  }
+  if (job->rstd) {
+    for (int b = 0; b < K(BATCH); b++)
+      sum[b] = rows->r[b] = 1;
+    for (int b = 0; b < n; b++) {
+      rows->r[b] = ((const REAL *)job->rstd)[number + b];
+      if (rows->r[b] == zero_r) sum[b] = 0, zeros |= 1u << b;
+    }
+  } else if (K(measure_batch)(rows->r, sum, m->s.x.x, x_step, n, lay->k, (REAL)lay->eps) != K(IN_RANGE)) {
+    for (int b = 0; b < n; b++) {
+      zeros |= (unsigned)(sum[b] == 0) << b;
+      out |= (unsigned)!K(squares_in_range)(sum[b]) << b;
+    }
+  }
+  if (zeros && !K(are_zero_rows)(m->s.x.x, x_step, sum, n, lay->width)) zeros = 0;
+  K(fold_products)(folded, rows, &m->s, n, zeros, out);
+  for (int b = n; b < K(BATCH); b++)
+    folded[b] = V(set)(1);
+  V(sum8)(ux, folded, EO);
+  const bool all = K(finish_gradients)(rows->c, in_range, rows->r, ux, (REAL)lay->k);
+  if (__builtin_expect(all && !(zeros | out), 1)) {
+    rows->count = n;
+    return;
+  }
+  for (int b = 0; b < n; b++) {
+    m->s.x.x = rows->x[b];
+    m->s.dy = rows->dy[b];
+    m->s.dx = rows->dx[b];
+    rows->count = b + 1;
+    if (zeros >> b & 1 && K(is_u_in_range)(ux[b])) {
+      rows->r[b] = zero_r;
+      rows->c[b] = 0;
+      continue;
+    }
+    if (in_range[b] && !((zeros | out) >> b & 1)) continue;
+    if (!(zeros >> b & 1) && K(is_plain)(&m->s, sum[b], ux[b], &rows->r[b], &rows->c[b])) continue;
+    rows->count = b;
+    if (out >> b & 1)
+      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], 0, 0, 0}), (REAL)lay->k);
+    else
+      m->st = (K(statistic)){rows->r[b], 0, 0, (REAL)lay->k, 0, false};
+    K(add_row)(job, rows, m, number + b, zero_r);
+  }
+}
