@@ -154,8 +154,8 @@ int prepare(Bench &b, const verify_problem &problem, const char **reason) {
   if (sets == 0) return CLI_BAD;
   *reason = "it writes no tensor of rows, so there is no copy to compare it with";
   if (b.moved.write_count == 0) return CLI_BAD;
-  *reason = "no copy to compare it with reads more than four tensors or writes more than two";
-  if (b.moved.read_count > 4 || b.moved.write_count > 2) return CLI_BAD;
+  *reason = "no copy to compare it with reads more than four tensors or writes more than three";
+  if (b.moved.read_count > COPY_READS || b.moved.write_count > COPY_WRITES) return CLI_BAD;
   MUST(cudaStreamCreate(&b.stream));
   for (int i = 0; i < sets; i++)
     make_set(b);
@@ -227,7 +227,7 @@ CopyBuffers buffers_of(const Bench &b, const verify_case &set) {
     reads += parts_of(b, b.moved.reads[i]);
   for (int i = 0; i < b.moved.write_count; i++)
     writes += parts_of(b, b.moved.writes[i]);
-  const bool whole = reads > 4 || writes > 3;
+  const bool whole = reads > COPY_READS || writes > COPY_WRITES;
   s.vectors = (int64_t)(b.moved.bytes / (whole ? b.moved.read_count + b.moved.write_count : reads + writes) / 16);
   for (int i = 0; i < b.moved.read_count; i++)
     for (int part = 0; part < (whole ? 1 : parts_of(b, b.moved.reads[i])); part++)

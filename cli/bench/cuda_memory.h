@@ -16,10 +16,13 @@ void fill_ones(void *data, int64_t count, rms_dtype type, cudaStream_t stream);
 void multiply_rows(void *data, rms_dtype type, int64_t rows, int64_t inner_rows, int64_t outer, int64_t inner,
                    int64_t cols, const double *factors, cudaStream_t stream);
 
+/* Tensors that a copy reads and writes at most. */
+enum { COPY_READS = 4, COPY_WRITES = 3 };
+
 /* Buffers of a copy, in vectors of 16 bytes: each write receives all reads, combined. */
 struct CopyBuffers {
-  const uint4 *in[4];
-  uint4 *out[4];
+  const uint4 *in[COPY_READS];
+  uint4 *out[COPY_WRITES];
   int reads, writes;
   int64_t vectors;
 };

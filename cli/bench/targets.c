@@ -65,6 +65,7 @@ const bench_target BENCH_TARGETS[] = {
     {"rms:fwd:bf16:2048x4096:w=none:steps=rstd", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"rms:bwd:bf16:2048x4096:steps=terms", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"layer:fwd:bf16:2048x4096:bias:steps=all", TARGET_NONE, 0, MEASURE_ESSENTIAL},
+    {"layer:fwd:bf16:2048x4096:bias:off=1:gain=weight", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"layer:fwd:f32:8x3136x96:bias:channels=first", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"layer:bwd:f32:8x3136x96:bias:channels=first", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"rms:fwd:bf16:2048x4096:out=stats", TARGET_NONE, 0, MEASURE_ESSENTIAL},

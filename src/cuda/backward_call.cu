@@ -63,7 +63,7 @@ static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameter
     p->dx = job.dresidual_out;
     p->copy = {};
   }
-  const Tensor tensors[] = {{&p->dy, size},
+  const Tensor tensors[] = {{&p->dy, element_size(job.dy_type)},
                             {&p->x, p->x_is_f32 ? 4 : size},
                             {&p->dx, size},
                             {&p->added, p->added_is_f32 ? 4 : size},
@@ -92,7 +92,9 @@ static bool find_ends(const rms_backward_job &job, int64_t outer, BackwardJob *p
 static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted, bool aligned) {
   const rms_layout &lay = job.lay;
   if (!aligned) return Form::SHIFTED;
-  if (job.gate.data) return Form::GATED;
+  if (job.gate.data && p.gate_before) return p.round_before ? Form::GATED_BEFORE_ROUNDED : Form::GATED_BEFORE;
+  if (job.gate.data) return p.round_before ? Form::GATED_AFTER_ROUNDED : Form::GATED_AFTER;
+  if (job.dy_type != lay.dtype) return Form::F32_DY;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
   if (p.slices > 1 || p.inner.rows != 0 || p.round_gain || !wanted.saved || added || !p.whole || p.eps_outside ||
@@ -100,6 +102,12 @@ static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wan
     return Form::OPTIONS;
   if (!p.round_before) return Form::COMMON;
   return element_size(lay.dtype) == 2 && !layer && p.dx.data ? Form::ROUNDED : Form::OPTIONS;
+}
+
+/* Whether the kernels of aligned rows have a call whose dy has another type than the data. */
+static bool takes_dy(const rms_backward_job &job) {
+  return job.dy_type == RMS_F32 && element_size(job.lay.dtype) == 2 && !job.gate.data && !job.x_is_f32 &&
+         !job.lay.residual_is_f32;
 }
 
 /* Whether the kernels of aligned rows have a call with a gate. */
@@ -112,12 +120,12 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || job.dy_type != lay.dtype || lay.indices || lay.k == 0 ||
-      lay.eps_place == RMS_EPS_CLAMP || is_stepwise(lay) || (job.dresidual.data && job.add_to_dx) ||
-      vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || lay.eps_place == RMS_EPS_CLAMP ||
+      is_stepwise(lay) || (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
+  if (job.dy_type != lay.dtype && (!aligned || !takes_dy(job))) return false;
   if (job.gate.data && (!aligned || !takes_gate(job, wanted))) return false;
   if (!aligned && !find_ends(job, outer, &p)) return false;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
@@ -302,7 +310,9 @@ static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace 
   }
   p.saved = p.rstd && (!p.eps_outside || p.stats); /* beside eps outside the root rms counts too */
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
-    return launch_backward<decltype(type)>(p, c.q, c.plan, device, stream); /* with fewer shares perhaps */
+    using T = decltype(type);
+    return job.gate.data ? launch_backward<T, true>(p, c.q, c.plan, device, stream) /* with fewer shares perhaps */
+                         : launch_backward<T, false>(p, c.q, c.plan, device, stream);
   });
 }
 

@@ -10,11 +10,13 @@
 
 namespace rms_cuda {
 
-template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct BackwardBlock {
-  static constexpr int NV = BACKWARD_VECTORS, V = vector_of<T>, Q = V / 4, SUMS = LAYER ? 2 : 1;
+template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED> struct BackwardBlock {
+  static constexpr int TEAMS = PAIRED ? 2 : 1; /* of a block of a cluster */
+  static constexpr int NV = BACKWARD_VECTORS * TEAMS, V = vector_of<T>, Q = V / 4, SUMS = LAYER ? 2 : 1;
   static constexpr bool options = has_options(FORM), f32 = FORM == Form::F32_SUM;
   static constexpr int wide = f32 ? V * 4 / 16 : 1; /* cells of a vector of x and of what is added, at most */
-  static_assert(NV * BACKWARD_TEAM == PANEL, "the blocks of a cluster have a panel each");
+  static constexpr int of_dy = FORM == Form::F32_DY ? V * 4 / 16 : 1; /* and of dy */
+  static_assert(NV * BACKWARD_TEAM == TEAMS * PANEL, "the blocks of a cluster have a panel each");
   using Sums = TeamSums<NV, SUMS, 1, CLUSTER>;
   using S = sum_of<T, FORM>;
 
@@ -29,18 +31,19 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
 
   __device__ __forceinline__ explicit BackwardBlock(const BackwardJob &p) {
     const int added = options && p.added.data ? wide : 0;
-    team = CLUSTER ? (int)BACKWARD_TEAM : p.team, teams = CLUSTER ? 1 : (int)blockDim.x / team;
+    team = CLUSTER ? BACKWARD_TEAM / TEAMS : p.team, teams = CLUSTER ? TEAMS : (int)blockDim.x / team;
     cells = team * NV, stages = p.stages, stream = cells + more_pieces(FORM);
-    stage_bytes = stream * 16 * (wide + 1 + added);
-    which = CLUSTER ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0), t = (int)threadIdx.x - which * team;
+    stage_bytes = stream * 16 * (wide + of_dy + added);
+    which = CLUSTER && !PAIRED ? 0 : __shfl_sync(whole_warp, (int)threadIdx.x / team, 0),
+    t = (int)threadIdx.x - which * team;
     rank = CLUSTER ? (int)(blockIdx.x % (unsigned)p.cluster) : 0;
     slice = 0;
     if (options) slice = share(p) / p.shares;
     first = rank * cells + t;
     own = p.vectors - rank * cells < cells ? p.vectors - rank * cells : cells;
     mine = share(p) * teams + which, stride = p.shares * teams;
-    where = backward_shared(FORM, V, SUMS, DBIAS, (int)blockDim.x, team, stages, 16 * (wide + 1 + added),
-                            CLUSTER ? p.cluster : 1);
+    where =
+        backward_shared(FORM, V, SUMS, DBIAS, (int)blockDim.x, team, NV, stages, 16 * (wide + of_dy + added), CLUSTER);
   }
   /* Which cluster (block) of the slice. Worked out anew where it is needed: it is not worth a register in between. */
   __device__ __forceinline__ int share(const BackwardJob &p) const {
@@ -77,8 +80,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
   /* Sums over the team's rows, from a phase and parity on. */
   __device__ __forceinline__ Sums sums(const BackwardJob &p, char *shared, int phase, int parity) const {
     return {chunks(shared) + which * (2 * SUMS * 32),
-            reinterpret_cast<float *>(shared + where.mail),
-            barriers(shared) + teams * stages,
+            reinterpret_cast<float *>(shared + where.mail) + which * Sums::mail_places,
+            barriers(shared) + teams * stages + which * 2,
             place_of_lane<SUMS, 1, NV>(t / 32, team / 32),
             which,
             team,
@@ -143,10 +146,10 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     char *to = ring(shared) + stage * stage_bytes, *dy_to = to + stream * 16 * wide;
     const bool added = options && p.added.data;
     uint64_t *barrier = full(shared) + stage;
-    expect_bytes(barrier, own * (x_bytes(p) + 16 + (added ? added_bytes(p) : 0)));
+    expect_bytes(barrier, own * (x_bytes(p) + 16 * of_dy + (added ? added_bytes(p) : 0)));
     copy_stream(to, row_at<options>(p.x, row), x_bytes(p), barrier);
-    copy_stream(dy_to, row_at<options>(p.dy, row), 16, barrier);
-    if (added) copy_stream(dy_to + stream * 16, row_at<options>(p.added, row), added_bytes(p), barrier);
+    copy_stream(dy_to, row_at<options>(p.dy, row), 16 * of_dy, barrier);
+    if (added) copy_stream(dy_to + stream * 16 * of_dy, row_at<options>(p.added, row), added_bytes(p), barrier);
   }
   /* All threads of the team call it, once a round; wanted: there is such a round. */
   __device__ __forceinline__ void fill(const BackwardJob &p, char *shared, int round, int stage, bool wanted) const {
@@ -194,10 +197,10 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
 
   /* Barriers, and zeros where no copy and no sum will write. */
   __device__ __forceinline__ void start(const BackwardJob &p, char *shared) const {
-    if (threadIdx.x == 0) start_barriers(barriers(shared), teams * stages + 2);
+    if (threadIdx.x == 0) start_barriers(barriers(shared), teams * stages + 2 * (CLUSTER ? teams : 1));
     for (int i = (int)threadIdx.x; i < teams * 2 * SUMS * 32; i += (int)blockDim.x)
       chunks(shared)[i] = exact_zero;
-    if (CLUSTER) Sums::clear_mail(reinterpret_cast<float *>(shared + where.mail));
+    if (CLUSTER) Sums::clear_mail(reinterpret_cast<float *>(shared + where.mail), teams);
     for (int i = (int)threadIdx.x; i < teams * DEEP + 1; i += (int)blockDim.x) /* and any_noted behind them */
       reinterpret_cast<unsigned *>(shared + where.noted)[i] = 0;
     auto clear_cells = [&](char *from, char *end) {
@@ -205,9 +208,9 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
         *reinterpret_cast<uint4 *>(at) = make_uint4(0, 0, 0, 0);
     };
     for (int i = 0; own < cells && i < stages && FORM != Form::SHIFTED; i++) {
-      char *x = ring(shared) + i * stage_bytes, *dy = x + stream * 16 * wide, *added = dy + stream * 16;
+      char *x = ring(shared) + i * stage_bytes, *dy = x + stream * 16 * wide, *added = dy + stream * 16 * of_dy;
       clear_cells(x + own * x_bytes(p), dy);
-      clear_cells(dy + own * 16, added);
+      clear_cells(dy + own * 16 * of_dy, added);
       if (options && p.added.data) clear_cells(added + own * added_bytes(p), x + stage_bytes);
     }
     __syncthreads();
@@ -218,14 +221,14 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM> struct Backw
     for (int i = 0; i < p.ahead && i < rounds; i++) {
       const RowPlace row = place(p, i);
       const char *x = row_at<options>(p.x, row) + (int64_t)(rank * cells) * x_bytes(p),
-                 *dy = row_at<options>(p.dy, row) + (int64_t)(rank * cells) * 16;
+                 *dy = row_at<options>(p.dy, row) + (int64_t)(rank * cells) * (16 * of_dy);
       if constexpr (FORM == Form::SHIFTED) {
         if (own < 2) return;
         prefetch_bulk(x - shift_of(x), (own - 1) * 16);
         prefetch_bulk(dy - shift_of(dy), (own - 1) * 16);
       } else {
         prefetch_bulk(x, own * x_bytes(p));
-        prefetch_bulk(dy, own * 16);
+        prefetch_bulk(dy, own * 16 * of_dy);
       }
     }
   }

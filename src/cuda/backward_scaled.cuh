@@ -4,7 +4,7 @@
 #ifndef RMS_CUDA_BACKWARD_SCALED_CUH
 #define RMS_CUDA_BACKWARD_SCALED_CUH
 
-#include "backward_steps.cuh"
+#include "backward_gated.cuh"
 
 namespace rms_cuda {
 
@@ -15,6 +15,7 @@ namespace rms_cuda {
 template <class T, Form FORM, class Sums> struct RowInMemory {
   static constexpr int V = vector_of<T>;
   using S = sum_of<T, FORM>;
+  using G = gradient_of<T, FORM>;
   const BackwardJob &p;
   Sums &sums;
   RowPlace at;
@@ -25,49 +26,42 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
   __device__ __forceinline__ bool here(int i) const { return active && vector(i) < p.vectors; }
   __device__ __forceinline__ unsigned mask(int i) const { return counted_mask<T, FORM>(p, vector(i)); }
   __device__ __forceinline__ bool counts_all() const { return p.whole; }
-  __device__ __forceinline__ void load_packed_dy(int i, Packed<T, V> &v) const {
+  __device__ __forceinline__ void load_packed_dy(int i, Packed<G, V> &v) const {
     clear(v);
     if (here(i))
-      load_vector<FORM != Form::SHIFTED, true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * 16,
+      load_vector<FORM != Form::SHIFTED, true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * (int)sizeof(v),
                                                elements_at<T, FORM>(p, vector(i)));
   }
   __device__ __forceinline__ void load_x(int i, float (&x)[V]) const {
     Packed<S, V> v;
+    float act[V];
+    if constexpr (is_gated_before(FORM)) load_act(i, act);
     clear(v);
     if (here(i)) load_sum<T, FORM>(p, v, row_at<has_options(FORM)>(p.x, at), vector(i), p.x_is_f32);
     unpack(v, x);
-    if constexpr (FORM == Form::GATED) {
-      if (!p.gate_before) return;
-      float act[V];
-      load_gate(i, act);
-      activate(act, p.sigmoid);
-      multiply(x, act);
-    }
+    if constexpr (is_gated_before(FORM)) multiply(x, act);
   }
   __device__ __forceinline__ void load_dy(int i, float (&dy)[V]) const {
-    Packed<T, V> v;
+    constexpr bool gated = is_gated(FORM) && !is_gated_before(FORM);
+    Packed<G, V> v;
+    if constexpr (gated) load_act(i, dy);
     load_packed_dy(i, v);
-    unpack(v, dy);
-    if constexpr (FORM == Form::GATED) {
-      if (p.gate_before) return;
-      float act[V];
-      load_gate(i, act);
-      activate(act, p.sigmoid);
-      open_dy<T>(p, dy, act);
-    }
+    if constexpr (gated)
+      open_gate<T, FORM>(p, v, dy);
+    else
+      unpack(v, dy);
   }
-  __device__ __forceinline__ void load_gate(int i, float (&z)[V]) const {
-    Packed<T, V> v;
+  /* Of a form with a gate: a vector of a tensor, and the activation of the gate. */
+  __device__ __forceinline__ void load_packed(const Rows &rows, int i, Packed<T, V> &v) const {
     clear(v);
-    if (here(i)) load_vector<true, true>(v, row_at<true>(p.added, at) + vector(i) * 16, V);
-    unpack(v, z);
+    if (here(i)) load_vector<true, true>(v, row_at<true>(rows, at) + vector(i) * 16, V);
   }
-  /* x or dy as it is in memory, whichever the gate multiplies. */
-  __device__ __forceinline__ void load_given(int i, float (&f)[V]) const {
-    Packed<T, V> v;
-    clear(v);
-    if (here(i)) load_vector<true, true>(v, row_at<true>(p.gate_before ? p.x : p.dy, at) + vector(i) * 16, V);
-    unpack(v, f);
+  __device__ __forceinline__ void load_act(int i, float (&act)[V]) const {
+    Packed<T, V> gate;
+    load_packed(p.added, i, gate);
+    unpack(gate, act);
+    activate(act, p.sigmoid);
+    asm volatile("" ::: "memory"); /* what follows is loaded then: fewer registers */
   }
   __device__ __forceinline__ void load_g(int i, float (&g)[V]) const { sums.gain(i, g); }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
@@ -81,7 +75,7 @@ template <class T, bool DBIAS, Form FORM, class Row, class Cells>
 __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<float> &norm, const Row &row, int i,
                                               const RowFactors<float> &f, Cells cells) {
   constexpr int V = vector_of<T>;
-  Packed<T, V> dy;
+  Packed<gradient_of<T, FORM>, V> dy;
   Packed<sum_of<T, FORM>, V> added;
   float u[V], g[V], h[V];
   row.load_packed_dy(i, dy);
@@ -108,13 +102,25 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   else
     gradient_dx<true>(f, u, h, row.mask(i));
   if (!row.active || row.vector(i) >= p.stored) return;
-  if constexpr (FORM == Form::GATED) {
-    float act[V], slope[V], given[V];
-    row.load_gate(i, act);
-    activate(act, slope, p.sigmoid);
-    row.load_given(i, given);
-    make_ungated<T>(p, h, g);
-    store_gated<T>(p, u, given, h, act, slope, targets_of<FORM>(p, row.at), row.vector(i));
+  if constexpr (is_gated(FORM)) {
+    Packed<T, V> dx, dgate;
+#pragma unroll
+    for (int c = 0; c < V / 4; c++) {
+      Packed<T, V> gate, given;
+      float d[4], m[4], w[4], f[4], act[4], slope[4];
+      asm volatile("" ::: "memory"); /* each four from memory: fewer registers */
+      row.load_packed(p.added, i, gate);
+      row.load_packed(is_gated_before(FORM) ? p.x : p.dy, i, given);
+      row.load_g(i, g);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        d[j] = u[4 * c + j], m[j] = h[4 * c + j], w[j] = g[4 * c + j];
+      unpack(four_of(given, c), f);
+      unpack(four_of(gate, c), act);
+      activate(act, slope, p.sigmoid);
+      finish_gate<T, FORM>(p, c, d, m, w, f, act, slope, dx, dgate);
+    }
+    store_gated(p, dx, dgate, targets_of<FORM>(p, row.at), row.vector(i));
     return;
   }
   clear(added);

@@ -19,11 +19,14 @@ namespace rms_cuda {
 /* The type of x, of what is added to dx and of its second place. */
 template <class T, Form FORM> using sum_of = std::conditional_t<FORM == Form::F32_SUM, float, T>;
 
+/* The type of dy. */
+template <class T, Form FORM> using gradient_of = std::conditional_t<FORM == Form::F32_DY, float, T>;
+
 template <bool LAYER, Form FORM> __device__ __forceinline__ bool is_layer(const BackwardJob &p) {
   return LAYER && (!has_options(FORM) || p.layer);
 }
 template <Form FORM> __device__ __forceinline__ bool rounds_before(const BackwardJob &p) {
-  return is_rounded(FORM) || (has_options(FORM) && p.round_before);
+  return is_rounded(FORM) || is_gated_rounded(FORM) || (has_options(FORM) && !is_gated(FORM) && p.round_before);
 }
 template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(const BackwardJob &p) {
   return {p.wide_eps,
@@ -106,8 +109,6 @@ __device__ __forceinline__ void weigh(const BackwardJob &p, float (&u)[V], const
   if (rounds_before<FORM>(p)) round_to<T>(u);
 }
 
-/* ---- gates ---- */
-
 /* Where the dx of a row goes. */
 struct RowTargets {
   char *dx, *copy;
@@ -115,43 +116,6 @@ struct RowTargets {
 template <Form FORM> __device__ __forceinline__ RowTargets targets_of(const BackwardJob &p, const RowPlace &at) {
   constexpr bool options = has_options(FORM);
   return {row_at<options>(p.dx, at), options && p.copy.data ? row_at<options>(p.copy, at) : nullptr};
-}
-
-/* dm from dy, with act(z). */
-template <class T, int V>
-__device__ __forceinline__ void open_dy(const BackwardJob &p, float (&dy)[V], const float (&act)[V]) {
-  multiply(dy, act);
-  if (p.round_product) round_to<T>(dy);
-}
-
-/* What the forward multiplied by act(z) after the norm, from h and the weights. */
-template <class T, int V>
-__device__ __forceinline__ void make_ungated(const BackwardJob &p, float (&h)[V], const float (&g)[V]) {
-  const Affine form = {true, false, p.round_before, p.weight_is_f32};
-  affine<T>(h, g, g, form);
-  round_before_gate<T>(h, form);
-}
-
-/* dx and dgate of a vector. d: the gradient of what was normalised, or of x; given: x or dy as it is in memory,
- * whichever is multiplied by the slope beside d or m. */
-template <class T, int V>
-__device__ __forceinline__ void store_gated(const BackwardJob &p, float (&d)[V], const float (&given)[V],
-                                            const float (&m)[V], const float (&act)[V], const float (&slope)[V],
-                                            const RowTargets &to, int vector) {
-  Packed<T, V> packed;
-  float dgate[V];
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    dgate[j] = (p.gate_before ? d[j] * given[j] : given[j] * m[j]) * slope[j];
-  if (p.gate_before) multiply(d, act);
-  if (p.dx.data) {
-    pack(packed, d);
-    store_vector<true>(to.dx + vector * 16, packed, V);
-  }
-  if (p.copy.data) {
-    pack(packed, dgate);
-    store_vector<true>(to.copy + vector * 16, packed, V);
-  }
 }
 
 /* ---- dweight ---- */
@@ -174,35 +138,18 @@ template <int V> __device__ __forceinline__ void multiply(Packed<__half, V> &a, 
   }
 }
 
-/* What dweight gets from a row. */
-template <class T, Form FORM, int V>
-__device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V], const Packed<T, V> &packed_dy,
-                                            const float (&dy)[V], const float (&h)[V]) {
-  if (!rounds_before<FORM>(p)) {
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      sum[j] = fused(dy[j], h[j], sum[j]);
-    return;
-  }
+/* What dweight gets from a row. ROUNDED: before the weight; product: q holds rounded products with dy. */
+template <class T, bool ROUNDED, int V>
+__device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V], const float (&dy)[V],
+                                            const float (&h)[V]) {
   float q[V];
-  if constexpr (is_rounded(FORM)) {
-    Packed<T, V> packed;
-    pack(packed, h);
-    if (p.round_product) multiply(packed, packed_dy);
-    unpack(packed, q);
-  } else {
 #pragma unroll
-    for (int j = 0; j < V; j++)
-      q[j] = h[j];
+  for (int j = 0; j < V; j++)
+    q[j] = h[j];
+  if (ROUNDED) round_to<T>(q);
+  if (ROUNDED && p.round_product) {
+    multiply(q, dy);
     round_to<T>(q);
-    if (p.round_product) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        q[j] *= dy[j];
-      round_to<T>(q);
-    }
-  }
-  if (p.round_product) {
 #pragma unroll
     for (int j = 0; j < V; j++)
       sum[j] += q[j];
@@ -210,6 +157,25 @@ __device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V
 #pragma unroll
     for (int j = 0; j < V; j++)
       sum[j] = fused(dy[j], q[j], sum[j]);
+  }
+}
+template <class T, Form FORM, int V>
+__device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V],
+                                            const Packed<gradient_of<T, FORM>, V> &packed_dy, const float (&dy)[V],
+                                            const float (&h)[V]) {
+  if constexpr (is_rounded(FORM)) {
+    Packed<T, V> packed;
+    float q[V];
+    pack(packed, h);
+    if (p.round_product) multiply(packed, packed_dy);
+    unpack(packed, q);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      sum[j] = p.round_product ? sum[j] + q[j] : fused(dy[j], q[j], sum[j]);
+  } else if (rounds_before<FORM>(p)) {
+    add_dweight<T, true>(p, sum, dy, h);
+  } else {
+    add_dweight<T, false>(p, sum, dy, h);
   }
 }
 

@@ -5,6 +5,7 @@
 #ifndef RMS_CUDA_BACKWARD_WARP_CUH
 #define RMS_CUDA_BACKWARD_WARP_CUH
 
+#include "backward_gated.cuh"
 #include "backward_scaled.cuh"
 #include "copies.cuh"
 #include "start.cuh"
@@ -18,7 +19,7 @@ template <Form FORM> struct WarpPlace {
   int64_t stride, block_row, row;
 
   __device__ __forceinline__ explicit WarpPlace(const BackwardJob &p) {
-    first = (int)threadIdx.x & (p.team - 1), teams = WARP_BACKWARD_THREADS / p.team;
+    first = (int)threadIdx.x & (p.team - 1), teams = warp_backward_threads(FORM) / p.team;
     share = (int)blockIdx.x, slice = 0;
     if (has_options(FORM)) slice = share / p.shares, share -= slice * p.shares;
     stride = (int64_t)p.shares * teams, block_row = (int64_t)share * teams;
@@ -105,13 +106,13 @@ __device__ __forceinline__ void scaled_lanes(const BackwardJob &p, const WarpPla
  * registers for itself. */
 template <class T, bool LAYER, bool DBIAS, Form FORM>
 __device__ __noinline__ void scaled_turns(const BackwardJob &p, const unsigned *noted, float4 *deep, uint4 *ring) {
-  constexpr int V = vector_of<T>, Q = V / 4;
+  constexpr int V = vector_of<T>, Q = V / 4, threads = warp_backward_threads(FORM);
   const WarpPlace<FORM> lane(p);
   const int turns = rounds_from(p, lane.block_row, lane.stride);
   /* column sums lie in the lane's own cells of the ring: nothing is on its way any more */
-  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * WARP_STAGES, "the column sums of a lane fit its ring");
+  static_assert(Q * (DBIAS ? 2 : 1) <= 2 * warp_stages(FORM), "the column sums of a lane fit its ring");
   auto cells = [&](int plane) -> ColumnCells<1, V> {
-    return {reinterpret_cast<float4 *>(ring) + plane * Q * WARP_BACKWARD_THREADS, WARP_BACKWARD_THREADS};
+    return {reinterpret_cast<float4 *>(ring) + plane * Q * threads, threads};
   };
 #pragma unroll 1
   for (int flat = 0; flat * FLAT < turns; flat++) {
@@ -124,21 +125,25 @@ __device__ __noinline__ void scaled_turns(const BackwardJob &p, const unsigned *
       scaled_lanes<T, LAYER, DBIAS, FORM>(p, lane, lane.row + (flat * FLAT + __ffs((int)left) - 1) * lane.stride,
                                           cells);
     for (int plane = 0; plane < (DBIAS ? 2 : 1); plane++)
-      cells(plane).flush(deep + plane * Q * WARP_BACKWARD_THREADS, true);
+      cells(plane).flush(deep + plane * Q * threads, true);
   }
 }
 
 /* ---- rows in range ---- */
 
-/* The saved statistic of a row. */
+/* The saved statistic of a row, which comes as the row does: each lane asks for it some rows ahead. */
 template <bool LAYER, Form FORM> struct LaneSaved {
-  float r, mean;
+  static constexpr int threads = warp_backward_threads(FORM), planes = LAYER ? 2 : 1, stage_words = planes * threads;
 
-  __device__ __forceinline__ void load(const BackwardJob &p, int64_t row, int slice) {
-    r = 1, mean = 0;
-    if (row >= p.rows || !has_saved<FORM>(p)) return;
-    r = p.rstd[index_of_row<FORM>(p, row, slice)];
-    if (is_layer<LAYER, FORM>(p)) mean = p.mean[index_of_row<FORM>(p, row, slice)];
+  static __device__ __forceinline__ void request(const BackwardJob &p, float *word, int64_t row, int slice) {
+    if (!has_saved<FORM>(p)) return;
+    const int bytes = row < p.rows ? 4 : 0;
+    const int64_t index = index_of_row<FORM>(p, row < p.rows ? row : 0, slice);
+    copy_word_ahead(word, p.rstd + index, bytes);
+    if (is_layer<LAYER, FORM>(p)) copy_word_ahead(word + threads, p.mean + index, bytes);
+  }
+  static __device__ __forceinline__ Statistic<float> take(const BackwardJob &p, const float *word) {
+    return {0, is_layer<LAYER, FORM>(p) ? word[(planes - 1) * threads] : 0.0f, 0, word[0], 1, 0};
   }
 };
 
@@ -146,12 +151,14 @@ template <bool LAYER, Form FORM> struct LaneSaved {
 template <class T, Form FORM> struct LaneRow {
   static constexpr int V = vector_of<T>;
   using S = sum_of<T, FORM>;
-  static constexpr int wide = V * (int)sizeof(S) / 16, pitch = WARP_BACKWARD_THREADS; /* cells of x */
-  static constexpr bool shifted = FORM == Form::SHIFTED;
-  static constexpr int cells = shifted ? 4 : wide + 1; /* shifted: behind x and dy the pieces beyond the last vectors */
+  static constexpr int wide = V * (int)sizeof(S) / 16, pitch = warp_backward_threads(FORM); /* cells of x */
+  static constexpr bool shifted = FORM == Form::SHIFTED, gated = is_gated(FORM);
+  /* shifted: behind x and dy the pieces beyond the last vectors; gated: the gate */
+  static constexpr int cells = shifted ? 4 : gated ? 3 : wide + 1;
   static constexpr bool options = has_options(FORM);
   Packed<S, V> x[1];
   Packed<T, V> dy[1];
+  float act[gated ? V : 1], slope[gated ? V : 1];
 
   /* Of a row that is not aligned: a piece of each lane, and of the lane with the last vector one more; nothing beyond
    * the row, but zeros. */
@@ -192,13 +199,21 @@ template <class T, Form FORM> struct LaneRow {
       if (c == 0 || is_f32)
         copy_ahead(cell + c * pitch, row_at<options>(p.x, at) + skip * (is_f32 ? 16 * wide : 16) + c * 16, bytes);
     copy_ahead(cell + wide * pitch, row_at<options>(p.dy, at) + skip * 16, bytes);
+    if (gated) copy_ahead(cell + 2 * pitch, row_at<options>(p.added, at) + skip * 16, bytes);
   }
   __device__ __forceinline__ void take(const BackwardJob &p, const uint4 *cell, int64_t row, int slice, int first) {
     if constexpr (shifted) {
       take_shifted(p, cell, row, slice, first);
       return;
     }
+    if constexpr (gated) {
+      Packed<T, V> gate;
+      take_cell(gate, cell + 2 * pitch);
+      activate(gate, p.sigmoid, act, slope);
+      asm volatile("" ::: "memory"); /* what follows is taken when there are registers for it */
+    }
     take_cell(dy[0], cell + wide * pitch);
+    if constexpr (gated) open_gate<T, FORM>(p, dy[0], act);
     if constexpr (wide > 1) {
       if (!p.x_is_f32) {
         Packed<T, V> narrow;
@@ -210,6 +225,16 @@ template <class T, Form FORM> struct LaneRow {
       }
     }
     take_cell(x[0], cell, pitch);
+  }
+  /* x and dy as the norm has them. */
+  __device__ __forceinline__ void open(float (&h)[V], float (&u)[V]) const {
+    if constexpr (gated) {
+      opened_x<T, FORM>(x[0], act, h);
+      opened_dy<T, FORM>(dy[0], act, u);
+    } else {
+      unpack(x[0], h);
+      unpack(dy[0], u);
+    }
   }
 };
 
@@ -235,19 +260,30 @@ template <class T, Form FORM> struct LaneValues {
 };
 
 /* The sums of a block: of the lanes of a warp that have the same columns, then of its warps. */
-template <int V> __device__ __forceinline__ void write_lanes(float *to, float4 *cells, int team, int vectors) {
+template <int V, int THREADS>
+__device__ __forceinline__ void write_lanes(float *to, float4 *cells, int team, int vectors) {
+  constexpr int warps = THREADS / 32;
   const int lane = (int)threadIdx.x & 31;
   float sum[V];
-  ColumnCells<1, V>{cells + threadIdx.x, WARP_BACKWARD_THREADS}.get(0, sum);
+  ColumnCells<1, V>{cells + threadIdx.x, THREADS}.get(0, sum);
   __syncthreads();
 #pragma unroll
   for (int j = 0; j < V; j++)
 #pragma unroll
     for (int o = 16; o >= 1; o /= 2)
       if (o >= team) sum[j] += __shfl_xor_sync(whole_warp, sum[j], o);
-  if (lane < team) ColumnCells<1, V>{cells + (int)threadIdx.x / 32 * team + lane, WARP_BACKWARD_THREADS}.set(0, sum);
+  if (lane < team) ColumnCells<1, V>{cells + (int)threadIdx.x / 32 * team + lane, THREADS}.set(0, sum);
   __syncthreads();
-  write_columns<1, V / 4>(to, cells, team, WARP_BACKWARD_THREADS / 32, vectors);
+  /* a column for each thread: few of them would have four */
+  const float *all = reinterpret_cast<const float *>(cells);
+  for (int at = (int)threadIdx.x; at < vectors * V; at += THREADS) {
+    const int place = (at % V / 4 * THREADS + at / V) * 4 + at % 4;
+    double total = all[place];
+#pragma unroll
+    for (int w = 1; w < warps; w++)
+      total += all[place + w * team * 4];
+    to[at] = (float)total;
+  }
 }
 
 /* Brings the first rows to L2. */
@@ -261,6 +297,7 @@ __device__ __forceinline__ void prefetch_rows(const BackwardJob &p, const WarpPl
     const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
     prefetch_line(row_at<options>(p.x, at) + lane.first * (FORM == Form::F32_SUM && p.x_is_f32 ? 32 : 16));
     prefetch_line(row_at<options>(p.dy, at) + lane.first * 16);
+    if (is_gated(FORM)) prefetch_line(row_at<options>(p.added, at) + lane.first * 16);
     if (!options || p.rstd) prefetch_line(reinterpret_cast<const char *>(p.rstd + index));
     if (LAYER && (!options || p.mean)) prefetch_line(reinterpret_cast<const char *>(p.mean + index));
   }
@@ -272,6 +309,17 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
                                              LaneRow<T, FORM> &now, const Gains<T, FORM> &gains,
                                              const Statistic<float> &st, float c1, float c2, float (&h)[V],
                                              float (&u)[V], ColumnSums<1, V> &dweight, ColumnSums<1, V> &dbias) {
+  if constexpr (is_gated(FORM)) {
+    Packed<T, V> dx, dgate;
+#pragma unroll
+    for (int c = 0; c < V / 4; c++)
+      finish_gated_four<T, LAYER, DBIAS, FORM>(p, c, now.x[0], now.dy[0], now.act, now.slope, gains.cells[c * 32], st.r,
+                                               st.mean, c1, c2, lane.first * V, dweight.sum[0], dbias.sum[0], dx,
+                                               dgate);
+    if (lane.first < p.stored && row < p.rows)
+      store_gated(p, dx, dgate, targets_of<FORM>(p, place_in_slice<FORM>(p, row, lane.slice)), lane.first);
+    return;
+  }
   float d[V];
   unpack(now.dy[0], d);
   if (FORM != Form::COMMON) { /* again, to have fewer registers in between */
@@ -303,7 +351,12 @@ __device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const Warp
                                                 const uint4 *cell, const Statistic<float> &st, const float (&u)[V]) {
   LaneRow<T, FORM> again;
   again.take(p, cell, row, at.slice, at.first);
-  const bool zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
+  bool zeros;
+  if constexpr (is_gated(FORM))
+    zeros = has_zero_dy<T, FORM>(again.dy[0], again.act) ||
+            (has_zero_x<T, FORM>(again.x[0], again.act, st.mean) && u_in_range(u));
+  else
+    zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
   const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
   return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
 }
@@ -315,20 +368,23 @@ template <bool LAYER, Form FORM>
 constexpr int backward_warp_blocks = FORM == Form::F32_SUM || (LAYER && FORM != Form::COMMON) ? 1 : 2;
 
 template <class T, bool LAYER, bool DBIAS, Form FORM>
-__global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<LAYER, FORM>))
+__global__ void __launch_bounds__(warp_backward_threads(FORM), (backward_warp_blocks<LAYER, FORM>))
     backward_warp_kernel(const __grid_constant__ BackwardJob p) {
-  constexpr int V = vector_of<T>, Q = V / 4;
+  constexpr int V = vector_of<T>, Q = V / 4, threads = warp_backward_threads(FORM), stages = warp_stages(FORM);
   using Row = LaneRow<T, FORM>;
-  constexpr int stage_cells = Row::cells * WARP_BACKWARD_THREADS;
-  __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * WARP_BACKWARD_THREADS];
+  constexpr int stage_cells = Row::cells * threads;
+  __shared__ float4 cells[(DBIAS ? 2 : 1) * Q * threads];
   /* turns of a warp with rows out of range, which come last; behind them: whether there are any */
-  __shared__ unsigned all_noted[WARP_BACKWARD_THREADS / 32][DEEP + 1];
+  __shared__ unsigned all_noted[threads / 32][DEEP + 1];
   __shared__ float4 shared_gain[Gains<T, FORM>::in_registers ? 1 : Q * 32];
   extern __shared__ uint4 warp_ring[]; /* stages of a row, cells of each thread */
+  using Saved = LaneSaved<LAYER, FORM>;
+  __shared__ float saved_ring[stages * Saved::stage_words]; /* and of its statistic */
   const WarpPlace<FORM> lane(p);
   const int first = lane.first;
   float4 *deep = cells + threadIdx.x;
   uint4 *ring = warp_ring + threadIdx.x;
+  float *saved = saved_ring + threadIdx.x;
   unsigned *noted = all_noted[threadIdx.x / 32];
   Gains<T, FORM> gains;
   gains.cells = shared_gain + first;
@@ -338,39 +394,37 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
   wait_for_previous();
   let_next_start();
   const int turns = rounds_from(p, lane.block_row, lane.stride);
+  auto request = [&](int stage, int64_t row) {
+    Row::request(p, ring + stage * stage_cells, row, lane.slice, first);
+    Saved::request(p, saved + stage * Saved::stage_words, row, lane.slice);
+  };
 #pragma unroll 1
-  for (int i = 0; i < WARP_STAGES - 1; i++) {
-    if (i < turns) Row::request(p, ring + i * stage_cells, lane.row + i * lane.stride, lane.slice, first);
+  for (int i = 0; i < stages - 1; i++) {
+    if (i < turns) request(i, lane.row + i * lane.stride);
     end_of_copies();
   }
-  LaneSaved<LAYER, FORM> next;
-  next.load(p, lane.row, lane.slice);
   gains.set(p, lane.slice, first);
   const bool layer = is_layer<LAYER, FORM>(p);
   ColumnSums<1, V> dweight, dbias;
   dweight.clear();
   dbias.clear();
   auto flush = [&](bool add) {
-    dweight.flush(deep, WARP_BACKWARD_THREADS, add);
-    if (DBIAS) dbias.flush(deep + Q * WARP_BACKWARD_THREADS, WARP_BACKWARD_THREADS, add);
+    dweight.flush(deep, threads, add);
+    if (DBIAS) dbias.flush(deep + Q * threads, threads, add);
   };
   int64_t row = lane.row;
 #pragma unroll 1
   for (int turn = 0; turn < turns; turn++, row += lane.stride) {
-    if (turn + WARP_STAGES - 1 < turns)
-      Row::request(p, ring + (turn + WARP_STAGES - 1) % WARP_STAGES * stage_cells,
-                   row + (WARP_STAGES - 1) * lane.stride, lane.slice, first);
+    if (turn + stages - 1 < turns) request((turn + stages - 1) % stages, row + (stages - 1) * lane.stride);
     end_of_copies();
-    Statistic<float> st = {0, next.mean, 0, next.r, 1, 0};
-    next.load(p, row + lane.stride, lane.slice);
-    wait_for_stage(WARP_STAGES);
+    wait_for_stage(stages);
+    Statistic<float> st = Saved::take(p, saved + turn % stages * Saved::stage_words);
     Row now;
     if (Row::shifted) __syncwarp(); /* pieces that other lanes asked for */
-    now.take(p, ring + turn % WARP_STAGES * stage_cells, row, lane.slice, first);
+    now.take(p, ring + turn % stages * stage_cells, row, lane.slice, first);
     if (Row::shifted) __syncwarp();
     float h[V], u[V], a[1] = {0}, b[1] = {0};
-    unpack(now.x[0], h);
-    unpack(now.dy[0], u);
+    now.open(h, u);
     if (!has_saved<FORM>(p)) {
       LaneValues<T, FORM> values = {p, first, h};
       st = row_statistic<false>(norm_of<LAYER, FORM>(p), values);
@@ -389,7 +443,7 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
     bool in_range =
         row >= p.rows || is_lost(st.r) || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
     if (__builtin_expect(!__all_sync(whole_warp, in_range), 0)) {
-      const bool zeros = lanes_add_zeros<T, FORM>(p, lane, row, ring + turn % WARP_STAGES * stage_cells, st, u);
+      const bool zeros = lanes_add_zeros<T, FORM>(p, lane, row, ring + turn % stages * stage_cells, st, u);
       in_range = in_range || (zeros && r_in_range(st.r));
     }
     if (__builtin_expect(__all_sync(whole_warp, in_range), 1)) {
@@ -409,10 +463,10 @@ __global__ void __launch_bounds__(WARP_BACKWARD_THREADS, (backward_warp_blocks<L
   const int64_t width = (int64_t)p.vectors * V;
   float *to = p.partial + ((int64_t)lane.slice * p.shares + lane.share) * width;
   if (p.want_dweight) {
-    write_lanes<V>(to, cells, p.team, p.vectors);
+    write_lanes<V, threads>(to, cells, p.team, p.vectors);
     to += (has_options(FORM) ? p.slices : 1) * p.shares * width;
   }
-  if (DBIAS && p.want_dbias) write_lanes<V>(to, cells + Q * WARP_BACKWARD_THREADS, p.team, p.vectors);
+  if (DBIAS && p.want_dbias) write_lanes<V, threads>(to, cells + Q * threads, p.team, p.vectors);
 }
 
 } // namespace rms_cuda

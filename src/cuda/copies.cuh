@@ -20,6 +20,12 @@ __device__ __forceinline__ void copy_ahead(void *shared, const char *from, int b
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* The same of 4 bytes. */
+__device__ __forceinline__ void copy_word_ahead(float *shared, const float *from, int bytes) {
+  uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void end_of_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -88,7 +94,7 @@ __device__ __forceinline__ void expect_bytes(uint64_t *barrier, int bytes) {
 /* ---- bulk copies ---- */
 
 /* One thread copies `bytes` (a multiple of 16) to shared memory; they count on the barrier `full`. ONCE: nobody reads
- * them again, which helps the forward and, measured, hurts the backward. */
+ * them again; the hint of read_policy() helps the forward and, measured, that of leaving first hurts the backward. */
 template <bool ONCE>
 __device__ __forceinline__ void copy_bulk(void *shared, const char *from, int bytes, uint64_t *full) {
 #if __CUDA_ARCH__ >= 900
@@ -97,7 +103,7 @@ __device__ __forceinline__ void copy_bulk(void *shared, const char *from, int by
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
         "%4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "l"(once_policy())
+        "l"(from), "r"(bytes), "r"(barrier), "l"(read_policy<true>())
         : "memory");
     return;
   }
@@ -119,6 +125,30 @@ __device__ __forceinline__ void wait_for_copies(uint64_t *full, int parity) {
                  : "memory");
 #else
   (void)full, (void)parity;
+#endif
+}
+
+/* What threads wrote to shared memory can be copied from there, once all have said so and passed a barrier. */
+__device__ __forceinline__ void share_with_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* One thread copies `bytes` (a multiple of 16) from shared memory, which stays there until wait_for_stores(). */
+__device__ __forceinline__ void store_bulk(char *to, const void *shared, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#else
+  (void)to, (void)shared, (void)bytes;
+#endif
+}
+__device__ __forceinline__ void wait_for_stores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }
 

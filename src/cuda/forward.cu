@@ -7,6 +7,7 @@
 #include <utility>
 #include "forward_block.cuh"
 #include "forward_cluster.cuh"
+#include "forward_flat.cuh"
 #include "forward_warp.cuh"
 #include "launch.h"
 #include "launcher.h"
@@ -22,7 +23,8 @@ using stream_of = std::conditional_t<(FORM & (FORM_F32_RESIDUAL | FORM_GATE_BEFO
 
 template <class T, int FORM> constexpr bool has_form() {
   constexpr int f32 = FORM_F32_RESIDUAL | FORM_RESIDUAL | FORM_OPTIONS;
-  constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & (FORM_OPTIONS | FORM_F32_RESIDUAL)) == FORM_OPTIONS;
+  constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & ~FORM_LAYER) == FORM_SHIFTED ||
+                            (FORM & (FORM_OPTIONS | FORM_F32_RESIDUAL)) == FORM_OPTIONS;
   constexpr int gate = FORM & FORM_GATED;
   if (gate != 0 && ((FORM & ~(FORM_LAYER | gate)) != FORM_OPTIONS || gate == FORM_GATED)) return false;
   return forms_of(FORM) == Forms::RMS_FORMS && has_both &&
@@ -45,6 +47,10 @@ template <class T, int FORM, int LINE> constexpr ForwardKernel kernel_of() {
   else if constexpr (line.role == Role::BLOCK)
     return forward_block_kernel<T, S, line.per_thread, layer, residual, options, shifted, line.early, line.threads,
                                 gate>;
+  else if constexpr (line.role == Role::FLAT)
+    return forward_flat_kernel<T, line.per_thread, line.rows, layer>;
+  else if constexpr (line.role == Role::PIECES)
+    return forward_pieces_kernel<T, line.per_thread, layer, line.threads>;
   else
     return forward_cluster_kernel<T, S, line.per_thread, layer, residual, options>;
 }
@@ -99,7 +105,7 @@ cudaError_t launch_rows(ForwardKernel kernel, ForwardJob p, const ForwardPlan &p
   const int64_t inner = p.inner.rows ? p.inner.rows : 1, outer = most_blocks / inner, most = outer * inner;
   for (int64_t left = p.rows; left > 0; left -= most) {
     p.rows = left < most ? left : most;
-    const Grid grid = {(p.rows + plan.block_rows - 1) / plan.block_rows, plan.threads, 0};
+    const Grid grid = {(p.rows + plan.block_rows - 1) / plan.block_rows, plan.threads, plan.shared};
     cudaError_t error = launch(kernel, p, grid, 1, plan.overlap, device, stream);
     if (error != cudaSuccess) return error;
     skip_rows(p.x, outer);

@@ -10,30 +10,37 @@
 
 namespace rms_cuda {
 
+/* The sum of a block: `folded` is the warp's, which goes to `place` of its chunk sums. */
+template <class Op, int NV, int PANELS>
+__device__ __forceinline__ float block_sum(float (&chunk)[PANELS * 32], int place, float folded) {
+  constexpr int at_once = PANELS < 4 ? PANELS : 4; /* panels */
+  if (place >= 0) chunk[place] = folded;
+#pragma unroll 1
+  for (int i = (int)blockDim.x / 32 * NV + (int)threadIdx.x; i < PANELS * 32; i += (int)blockDim.x)
+    chunk[chunk_place(i)] = 0;
+  __syncthreads();
+  float total = over_panels<Op, 1, at_once>(panel_sums<Op, 1, at_once>(chunk), 0);
+#pragma unroll
+  for (int panel = at_once; panel < PANELS; panel += at_once)
+    total = over_panels<Op, 1, at_once, false>(panel_sums<Op, 1, at_once>(chunk + panel * 32), 0, total);
+  return total;
+}
+
 /* Sums over a row; each has its own place in shared memory, so that no barrier is needed between them. */
-template <int NV, int PANELS, bool CUTS> struct BlockSums {
+template <int NV, int PANELS, bool CUTS> struct BlockSums : VectorSums<BlockSums<NV, PANELS, CUTS>> {
   static constexpr bool cuts = CUTS;
   float (&chunk)[USES][PANELS * 32];
   int step, left; /* vectors threadIdx.x + i*step of the row, for the i < NV with i*step < left */
 
+  __device__ __forceinline__ BlockSums(float (&chunks)[USES][PANELS * 32], int distance, int there)
+      : chunk(chunks), step(distance), left(there) {}
   __device__ __forceinline__ int vector(int i) const { return (int)threadIdx.x + i * step; }
   __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return i * step < left; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   __device__ __forceinline__ void some(bool (&yes)[1]) const { yes[0] = __syncthreads_or(yes[0]) != 0; }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
-    constexpr int at_once = PANELS < 4 ? PANELS : 4; /* panels */
-    const int warps = (int)blockDim.x / 32, place = place_of_lane<1, PANELS, NV>((int)threadIdx.x / 32, warps);
-    const float folded = fold<Op>(a[0]);
-    if (place >= 0) chunk[USE][place] = folded;
-#pragma unroll 1
-    for (int i = warps * NV + (int)threadIdx.x; i < PANELS * 32; i += (int)blockDim.x)
-      chunk[USE][chunk_place(i)] = 0;
-    __syncthreads();
-    float total = over_panels<Op, 1, at_once>(panel_sums<Op, 1, at_once>(chunk[USE]), 0);
-#pragma unroll
-    for (int panel = at_once; panel < PANELS; panel += at_once)
-      total = over_panels<Op, 1, at_once, false>(panel_sums<Op, 1, at_once>(chunk[USE] + panel * 32), 0, total);
-    sum[0] = total;
+    const int place = place_of_lane<1, PANELS, NV>((int)threadIdx.x / 32, (int)blockDim.x / 32);
+    sum[0] = block_sum<Op, NV, PANELS>(chunk[USE], place, fold<Op>(a[0]));
   }
 };
 
@@ -64,8 +71,8 @@ __device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowP
 }
 
 /* The row: x, or its sum with the residual, which is written, or x*act(z); the gate beside it where it comes after the
- * norm. */
-template <class T, class S, bool RESIDUAL, bool OPTIONS, rms_gate_place GATE, int V, int NV>
+ * norm. LAST: as in read_policy(). */
+template <class T, class S, bool RESIDUAL, bool OPTIONS, rms_gate_place GATE, bool LAST = false, int V, int NV>
 __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &place, Packed<S, V> (&x)[NV],
                                          Packed<T, V> (&gate)[NV]) {
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
@@ -74,14 +81,14 @@ __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &pl
 #pragma unroll
   for (int i = 0; i < NV; i++) {
     clear(in[i]);
-    if (i * step < left) load_vector<true, true>(in[i], x_at + bytes_before<T, V>(i * step), V);
+    if (i * step < left) load_vector<true, true, LAST>(in[i], x_at + bytes_before<T, V>(i * step), V);
   }
   if constexpr (GATE != RMS_GATE_NONE) {
     const char *gate_at = row_at<OPTIONS>(p.gate, place) + bytes_before<T, V>((int)threadIdx.x);
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       clear(gate[i]);
-      if (i * step < left) load_vector<true, true>(gate[i], gate_at + bytes_before<T, V>(i * step), V);
+      if (i * step < left) load_vector<true, true, LAST>(gate[i], gate_at + bytes_before<T, V>(i * step), V);
     }
   }
   if constexpr (GATE == RMS_GATE_BEFORE) {
@@ -94,7 +101,7 @@ __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &pl
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       clear(residual[i]);
-      if (i * step < left) load_vector<true, true>(residual[i], residual_at + bytes_before<S, V>(i * step), V);
+      if (i * step < left) load_vector<true, true, LAST>(residual[i], residual_at + bytes_before<S, V>(i * step), V);
     }
 #pragma unroll
     for (int i = 0; i < NV; i++)
@@ -118,8 +125,16 @@ constexpr int forward_block_blocks = EARLY || (OPTIONS && NV == 8)          ? 1
 /* The same with a gate, of which LayerNorm needs more again. */
 template <bool LAYER, int MOST> constexpr int gated_block_blocks = (LAYER ? 512 : 768) / MOST;
 
-/* MOST: threads of a block. EARLY: the weights are loaded with the row, and the next kernel starts late, which is
- * quicker for few rows; otherwise the registers are worth more. */
+/* Whether there are registers for the weights beside the row, before the sums. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, int MOST> constexpr bool weights_with_row = false;
+#else
+template <int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, int MOST>
+constexpr bool weights_with_row = NV == 4 && MOST <= 256 && !LAYER && !RESIDUAL && !OPTIONS;
+#endif
+
+/* MOST: threads of a block. EARLY: the weights are loaded with the row whatever registers that takes, and the next
+ * kernel starts late, which is quicker for few rows. */
 template <class T, class S, int NV, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED, bool EARLY, int MOST,
           rms_gate_place GATE>
 __global__ void __launch_bounds__(
@@ -130,6 +145,7 @@ __global__ void __launch_bounds__(
                                           (std::is_same<T, __half>::value && OPTIONS && LAYER && RESIDUAL),
                                       EARLY, MOST>)) forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
+  constexpr bool with_row = EARLY || weights_with_row<NV, LAYER, RESIDUAL, OPTIONS, MOST>;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
   const int64_t row = blockIdx.x;
   /* vectors threadIdx.x + i*step of the row, for the i < NV for which there are that many */
@@ -143,10 +159,10 @@ __global__ void __launch_bounds__(
   if constexpr (SHIFTED)
     load_shifted_row<T, RESIDUAL>(p, place, x[0]);
   else
-    load_row<T, S, RESIDUAL, OPTIONS, GATE>(p, place, x[0], gate);
+    load_row<T, S, RESIDUAL, OPTIONS, GATE, !EARLY>(p, place, x[0], gate);
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
   const int64_t skip = weight_skip<OPTIONS>(p, row);
-  if (EARLY && packed_weight) {
+  if (with_row && packed_weight) {
 #pragma unroll
     for (int i = 0; i < NV; i++)
       if (i * step < left) load_weights<SHIFTED>(p, skip, (int)threadIdx.x + i * step, weight[i]);
@@ -159,18 +175,33 @@ __global__ void __launch_bounds__(
   }
 
   Statistic<float> st[1];
-  BlockSums<NV, PANELS, SHIFTED> over = {chunk, step, left};
+  BlockSums<NV, PANELS, SHIFTED> over(chunk, step, left);
   measure_rows<LAYER, OPTIONS, T>(p, x, st, over);
   if (threadIdx.x == 0) write_statistic(p, row, st[0]);
 
   if (EARLY) let_next_start();
   char *y_at = row_at<OPTIONS>(p.y, place);
+  if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain(p, st[0]), 1)) {
+    const char *weight_at = p.weight + skip;
+    by_rounding<OPTIONS>(p, [&](auto before) {
+#pragma unroll
+      for (int i = 0; i < NV; i++) {
+        if (i * step >= left) continue;
+        const int64_t at = bytes_before<T, V>((int)threadIdx.x + i * step);
+        Packed<T, V> out;
+        load_vector<true, false>(weight[i], weight_at + at, V);
+        finish_plain<LAYER, before, GATE>(p, x[0][i], st[0], weight[i], gate[i], out);
+        store_vector<true>(y_at + at, out, V);
+      }
+    });
+    return;
+  }
   by_rounding<OPTIONS>(p, [&](auto before) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       const int vector = (int)threadIdx.x + i * step;
       if (SHIFTED ? (vector & ~31) >= p.vectors : i * step >= left) continue; /* shifted: all lanes of a warp or none */
-      if (!EARLY && packed_weight) load_weights<SHIFTED>(p, skip, vector, weight[i]);
+      if (!with_row && packed_weight) load_weights<SHIFTED>(p, skip, vector, weight[i]);
       Packed<T, V> out;
       finish_vector<LAYER, OPTIONS, SHIFTED, before, GATE>(p, x[0][i], st[0], weight[i], gate[i], skip, vector, out);
       store_row<SHIFTED>(p, y_at, vector, out, i * step < left || SHIFTED, 32);

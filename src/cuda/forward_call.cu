@@ -5,6 +5,7 @@
 #include "call.h"
 #include "launch.h"
 #include "quantised.h"
+#include "samples.h"
 
 namespace rms_cuda {
 
@@ -50,14 +51,25 @@ static bool make_blocks(const rms_forward_job &job, int64_t outer, QuantisedJob 
 static bool takes_outputs(const rms_forward_job &job, int64_t outer, QuantisedJob *o) {
   const rms_layout &lay = job.lay;
   o->y_type = job.y_type;
-  if (lay.kind != RMS_KIND_RMS || job.gate.data || (lay.residual_is_f32 && job.residual.data) ||
-      vectors_of(lay) > most_quantised_vectors || outer * lay.inner * lay.groups > most_blocks)
+  o->layer = lay.kind == RMS_KIND_LAYER;
+  if (job.gate.data || (lay.residual_is_f32 && job.residual.data) || vectors_of(lay) > most_quantised_vectors ||
+      outer * lay.inner * lay.groups > most_blocks)
     return false;
   if (job.q.rows.data) return make_blocks(job, outer, o);
   return !job.y.data || element_size(job.y_type) != element_size(lay.dtype);
 }
 
 /* ---- aligned rows ---- */
+
+/* Whether rows that are not aligned lie at the same places of 16 bytes in x and y; short rows also one after the other,
+ * from such a place on. */
+static bool lie_alike(const ForwardJob &p) {
+  const bool one = p.rows <= 1;
+  if (p.vectors <= most_flat_vectors)
+    return (uintptr_t)p.x.data % 16 == 0 && (uintptr_t)p.y.data % 16 == 0 &&
+           (one || (p.x.outer == p.bytes && p.y.outer == p.bytes));
+  return ((uintptr_t)p.x.data - (uintptr_t)p.y.data) % 16 == 0 && (one || (p.x.outer - p.y.outer) % 16 == 0);
+}
 
 /* A job for the kernels of aligned rows, or false where it is not for them. */
 static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o, int *form) {
@@ -100,7 +112,9 @@ static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o,
   p->width = (int)lay.width, p->bytes = (int)(lay.width * size);
   p->round_gain = rounds_gain(lay);
   const bool options = inner > 1 || p->round_before || p->round_gain || p->eps_outside || p->weight_is_f32 ||
-                       lay.k != lay.width || (job.bias && !lay.weight) || f32_residual || !aligned || job.gate.data;
+                       lay.k != lay.width || (job.bias && !lay.weight) || f32_residual || job.gate.data ||
+                       (!aligned && (job.residual.data || !lie_alike(*p) || (uintptr_t)p->weight % 16 != 0 ||
+                                     (uintptr_t)p->bias % 16 != 0));
   o->options = options;
   *form = (lay.kind == RMS_KIND_LAYER ? FORM_LAYER : 0) | (job.residual.data ? FORM_RESIDUAL : 0) |
           (options ? FORM_OPTIONS : 0) | (f32_residual ? FORM_F32_RESIDUAL : 0) | (aligned ? 0 : FORM_SHIFTED);
@@ -167,7 +181,15 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
   if (has_other_outputs(job))
     return by_type<false>(
         job.lay.dtype, [&](auto type) -> cudaError_t { return launch_quantised<decltype(type)>(o, device, stream); });
-  const ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
+  if (job.lay.per_inner && job.lay.groups == 1 && takes_samples(p, form))
+    return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
+      return launch_samples<decltype(type)>(p, (form & FORM_LAYER) != 0, device, stream);
+    });
+  ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
+  if (plan.role == Role::GENERAL && form & FORM_SHIFTED) {
+    form |= FORM_OPTIONS;
+    plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
+  }
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);

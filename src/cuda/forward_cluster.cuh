@@ -112,23 +112,25 @@ template <class T, class S, int NV, bool RESIDUAL, bool OPTIONS> struct ForwardB
 
 /* Sums over a row of the cluster. Once all threads have read the stage, which the first sum tells, LayerNorm asks for
  * the next row; RMSNorm does so at the end of a row: later is quicker. */
-template <int NV, class Block> struct ClusterSums {
+template <int NV, class Block> struct ClusterSums : VectorSums<ClusterSums<NV, Block>> {
   static constexpr bool cuts = false;
   const Block &block;
-  typename Block::Sums &sums;
+  typename Block::Sums &exchange;
   int next, stage; /* the row to ask for; negative: none */
 
+  __device__ __forceinline__ ClusterSums(const Block &of, typename Block::Sums &with, int row, int to)
+      : block(of), exchange(with), next(row), stage(to) {}
   __device__ __forceinline__ int vector(int i) const { return block.rank * Block::cells + block.t + i * Block::team; }
   __device__ __forceinline__ bool has(const ForwardJob &, int i) const { return block.t + i * Block::team < block.own; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
   __device__ __forceinline__ void some(bool (&yes)[1]) {
     float a[NV] = {yes[0] ? 1.0f : 0.0f};
-    yes[0] = sums.template of<Max>(a).x != 0;
+    yes[0] = exchange.template of<Max>(a).x != 0;
   }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[1], float (&a)[1][NV]) {
-    sums.template publish<Op>(a[0]);
+    exchange.template publish<Op>(a[0]);
     if (USE == USE_MEAN && block.issuer && next >= 0) block.request(next, stage);
-    sum[0] = sums.template collect<Op>().x;
+    sum[0] = exchange.template collect<Op>().x;
   }
 };
 
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
     Packed<S, V> x[1][NV];
     Statistic<float> st[1];
     block.take(stage, place, x[0]);
-    ClusterSums<NV, Block> over = {block, sums, next, stage};
+    ClusterSums<NV, Block> over(block, sums, next, stage);
     measure_rows<LAYER, OPTIONS, T>(p, x, st, over);
     if (t == 0 && block.rank == 0) write_statistic(p, row, st[0]);
     char *y_at = row_at<OPTIONS>(p.y, place) + at + t * 16;

@@ -54,8 +54,7 @@ __device__ __forceinline__ void open_gate(Packed<float, V> &x, const Packed<T, V
                                           bool sigmoid) {
   float a[V], z[V];
   unpack(in, a);
-  unpack(gate, z);
-  activate(z, sigmoid);
+  activate(gate, sigmoid, z);
   multiply(a, z);
   pack(x, a);
 }
@@ -102,6 +101,7 @@ template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJo
 }
 
 /* The sums of ROWS rows. Over: which vectors a thread has, and sums over all threads of a row.
+ *   sums<...>(p, x, st, a) a[r][i]: of the elements or squares of vector i of row r (VectorSums: of whole vectors)
  *   vector(i)             number of vector i in its row
  *   has(p, i)             whether the row has that many
  *   of<Op, USE>(sum, a)   sum[r] over a[r][..] of all threads; USE is another one for each sum of a row
@@ -110,18 +110,29 @@ template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJo
  *   cuts                  a row may end within a vector */
 enum { USE_MEAN, USE_SQUARES, USE_LARGEST, USE_SCALED_MEAN, USE_SCALED_SQUARES, USES };
 
-template <bool LAYER, bool SCALED, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
-__device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV], Statistic<float> (&st)[ROWS],
-                                        Over &over) {
-  constexpr bool partial = OPTIONS && (!LAYER || Over::cuts);
-  float a[ROWS][NV], sum[ROWS];
-  if (LAYER) {
+template <class Over> struct VectorSums {
+  template <bool SQUARES, bool LAYER, bool SCALED, bool OPTIONS, class T, class S, int V, int ROWS, int NV>
+  __device__ __forceinline__ void sums(const ForwardJob &p, const Packed<S, V> (&x)[ROWS][NV],
+                                       const Statistic<float> (&st)[ROWS], float (&a)[ROWS][NV]) const {
+    constexpr bool partial = OPTIONS && (!LAYER || Over::cuts);
+    const Over &over = static_cast<const Over &>(*this);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
-      for (int i = 0; i < NV; i++)
-        a[r][i] = sum_of_vector<false, LAYER, SCALED, partial>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
-                                                               st[r].scale, 0);
+      for (int i = 0; i < NV; i++) {
+        a[r][i] = sum_of_vector<SQUARES, LAYER, SCALED, partial>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
+                                                                 st[r].scale, SQUARES ? st[r].mean : 0);
+        if (SQUARES && LAYER && !over.has(p, i)) a[r][i] = 0;
+      }
+  }
+};
+
+template <bool LAYER, bool SCALED, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
+__device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[ROWS][NV], Statistic<float> (&st)[ROWS],
+                                        Over &over) {
+  float a[ROWS][NV], sum[ROWS];
+  if (LAYER) {
+    over.template sums<false, LAYER, SCALED, OPTIONS, T>(p, x, st, a);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
       keep_packed(x[r]);
@@ -130,14 +141,7 @@ __device__ __forceinline__ void measure(const ForwardJob &p, Packed<S, V> (&x)[R
     for (int r = 0; r < ROWS; r++)
       st[r].mean = SCALED ? quotient(sum[r], p.k) : divided(sum[r], p.k, p.inverse_k);
   }
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int i = 0; i < NV; i++) {
-      a[r][i] = sum_of_vector<true, LAYER, SCALED, partial>(x[r][i], counted<OPTIONS, T>(p, over.vector(i)),
-                                                            st[r].scale, st[r].mean);
-      if (LAYER && !over.has(p, i)) a[r][i] = 0;
-    }
+  over.template sums<true, LAYER, SCALED, OPTIONS, T>(p, x, st, a);
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
     keep_packed(x[r]);
@@ -252,15 +256,9 @@ __device__ __forceinline__ void load_parameter_at(const ForwardJob &p, const cha
   load_parameter<!SHIFTED, T>(f, from, vector * V, left < V ? left : V, is_f32);
 }
 
-/* One vector of y but for its last rounding, rounded before the weight or not. `weight` has its weights if they are in
- * the data type; those of the row's inner index are `skip` bytes from the first. gate: of one after the norm. own_type:
- * the last rounding is to another type than T. */
-template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
-__device__ __forceinline__ void finish_values(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
-                                              const Packed<T, V> &weight, const Packed<T, V> &gate, int64_t skip,
-                                              int vector, float (&h)[V], bool own_type) {
-  const bool is_f32 = OPTIONS && p.weight_is_f32;
-  float g[V], b[V];
+/* h of a vector. */
+template <bool LAYER, class S, int V>
+__device__ __forceinline__ void normalise(const Packed<S, V> &x, const Statistic<float> &st, float (&h)[V]) {
   unpack(x, h);
   if (__builtin_expect(st.scale != 1.0f, 0)) {
 #pragma unroll
@@ -270,6 +268,33 @@ __device__ __forceinline__ void finish_values(const ForwardJob &p, const Packed<
 #pragma unroll
   for (int j = 0; j < V; j++)
     h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
+}
+
+/* One vector of y of the common case, whose weight and bias are at hand. */
+template <bool LAYER, class T, int V>
+__device__ __forceinline__ void finish_common(const ForwardJob &p, const Packed<T, V> &x, const Statistic<float> &st,
+                                              const Packed<T, V> &weight, const Packed<T, V> &bias, Packed<T, V> &out) {
+  float h[V], g[V], b[V];
+  normalise<LAYER>(x, st, h);
+  if (p.weight) {
+    unpack(weight, g);
+    add_offset<T>(g, p.offset, false);
+    if (p.bias) unpack(bias, b);
+    affine<T>(h, g, b, {true, p.bias != nullptr, false, false});
+  }
+  pack(out, h);
+}
+
+/* One vector of y but for its last rounding, rounded before the weight or not. `weight` has its weights if they are in
+ * the data type; those of the row's inner index are `skip` bytes from the first. gate: of one after the norm. own_type:
+ * the last rounding is to another type than T. */
+template <bool LAYER, bool OPTIONS, bool SHIFTED, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
+__device__ __forceinline__ void finish_values(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+                                              const Packed<T, V> &weight, const Packed<T, V> &gate, int64_t skip,
+                                              int vector, float (&h)[V], bool own_type) {
+  const bool is_f32 = OPTIONS && p.weight_is_f32;
+  float g[V], b[V];
+  normalise<LAYER>(x, st, h);
   if (p.weight) {
     if (is_f32)
       load_parameter_at<SHIFTED, T>(p, p.weight + skip, vector, true, g);
@@ -288,8 +313,7 @@ __device__ __forceinline__ void finish_values(const ForwardJob &p, const Packed<
   }
   if constexpr (GATE == RMS_GATE_AFTER) {
     if (BEFORE && !is_f32) round_to<T>(h);
-    unpack(gate, b);
-    activate(b, p.sigmoid);
+    activate(gate, p.sigmoid, b);
     multiply(h, b);
   }
 }
@@ -310,6 +334,34 @@ template <bool OPTIONS, class F> __device__ __forceinline__ void by_rounding(con
     f(std::true_type());
   else
     f(std::false_type());
+}
+
+/* ---- y with a gate ---- */
+
+/* With a gate the instructions of an element count. Rows that need no more than a weight of the data type, which are
+ * most, are PLAIN: what else there may be is asked once for a row, and not for each vector. */
+__device__ __forceinline__ bool is_plain(const ForwardJob &p, const Statistic<float> &st) {
+  return p.weight && !p.weight_is_f32 && p.offset == 0 && !p.bias && st.scale == 1;
+}
+
+/* finish_vector of PLAIN rows. */
+template <bool LAYER, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
+__device__ __forceinline__ void finish_plain(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+                                             const Packed<T, V> &weight, const Packed<T, V> &gate, Packed<T, V> &out) {
+  constexpr Affine form = {true, false, BEFORE, false};
+  float h[V], g[V];
+  unpack(x, h);
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
+  unpack(weight, g);
+  affine<T>(h, g, g, form);
+  if constexpr (GATE == RMS_GATE_AFTER) {
+    round_before_gate<T>(h, form);
+    activate(gate, p.sigmoid, g);
+    multiply(h, g);
+  }
+  pack(out, h);
 }
 
 } // namespace rms_cuda

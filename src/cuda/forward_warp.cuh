@@ -28,10 +28,11 @@ constexpr int forward_warp_blocks = WIDE              ? 3
 #endif
 
 /* Sums over the `team` lanes of a row, of ROWS rows at once. */
-template <int ROWS, int NV, bool CUTS> struct LaneSums {
+template <int ROWS, int NV, bool CUTS> struct LaneSums : VectorSums<LaneSums<ROWS, NV, CUTS>> {
   static constexpr bool cuts = CUTS;
   int first, team;
 
+  __device__ __forceinline__ LaneSums(int vector, int lanes) : first(vector), team(lanes) {}
   __device__ __forceinline__ int vector(int i) const { return first + i * 32; }
   __device__ __forceinline__ bool has(const ForwardJob &p, int i) const { return first + i * 32 < p.vectors; }
   __device__ __forceinline__ bool any(bool yes) const { return __any_sync(whole_warp, yes) != 0; }
@@ -46,7 +47,7 @@ template <int ROWS, int NV, bool CUTS> struct LaneSums {
     for (int r = 0; r < ROWS; r++)
       sum[r] = NV == 1 ? a[r][0] : fold<Op>(a[r]);
 #pragma unroll
-    for (int o = 16; o >= (NV == 1 ? 1 : 32 / NV); o /= 2)
+    for (int o = 16; o >= (NV == 1 ? 1 : 32 / power_from(NV)); o /= 2)
       if (NV > 1 || o < team) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
@@ -81,6 +82,23 @@ struct WarpRows {
   __device__ __forceinline__ bool there(int r) const { return row + r * teams < p.rows; }
   __device__ __forceinline__ int lanes() const { return p.team < 32 ? p.team : 32; }
   __device__ __forceinline__ RowPlace place(int r) const { return place_of_row<OPTIONS>(p.inner, row + r * teams); }
+  /* With a gate instructions count. Rows that are all there, at one distance, are found with few of them. */
+  __device__ __forceinline__ bool all_there() const {
+    return GATE != RMS_GATE_NONE && p.inner.rows == 0 && first + (NV - 1) * 32 < p.vectors && there(ROWS - 1);
+  }
+  __device__ __forceinline__ void load_rows(const Rows &rows, Packed<T, V> (&to)[ROWS][NV]) const {
+    if (all_there()) {
+      const char *at = rows.data + row * rows.outer + first * 16;
+      const int64_t step = teams * rows.outer;
+      each([&](int r, int i) { load_vector<true, true, true>(to[r][i], at + r * step + i * 512, V); });
+      return;
+    }
+    each([&](int r, int i) {
+      clear(to[r][i]);
+      if (here(r, i))
+        load_vector<true, true, true>(to[r][i], row_at<OPTIONS>(rows, place(r)) + (first + i * 32) * 16, V);
+    });
+  }
   template <class F> __device__ __forceinline__ void each(F f) const {
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -112,18 +130,9 @@ struct WarpRows {
     if constexpr (SHIFTED) {
       load_shifted(p.x, p.x_end, in);
     } else {
-      each([&](int r, int i) {
-        clear(in[r][i]);
-        if (here(r, i)) load_vector<true, true>(in[r][i], row_at<OPTIONS>(p.x, place(r)) + (first + i * 32) * 16, V);
-      });
+      load_rows(p.x, in);
     }
-    if constexpr (GATE != RMS_GATE_NONE) {
-      each([&](int r, int i) {
-        clear(gate[r][i]);
-        if (here(r, i))
-          load_vector<true, true>(gate[r][i], row_at<OPTIONS>(p.gate, place(r)) + (first + i * 32) * 16, V);
-      });
-    }
+    if constexpr (GATE != RMS_GATE_NONE) load_rows(p.gate, gate);
     if (early && !several()) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
@@ -142,7 +151,7 @@ struct WarpRows {
         if (!here(r, i)) return;
         Packed<S, V> residual;
         const int64_t at = bytes_before<S, V>(first + i * 32);
-        load_vector<true, true>(residual, row_at<OPTIONS>(p.residual, place(r)) + at, V);
+        load_vector<true, true, true>(residual, row_at<OPTIONS>(p.residual, place(r)) + at, V);
         add_residual(x[r][i], in[r][i], residual);
         if (p.sum.data) store_vector<true>(row_at<OPTIONS>(p.sum, place(r)) + at, x[r][i], V);
       });
@@ -174,6 +183,11 @@ struct WarpRows {
         if (!SHIFTED && first + i * 32 >= p.vectors) continue;
         if (!own && (!early || several())) load_weight(r, i);
         Packed<T, V> out;
+        if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain(p, st[r]), 1)) {
+          finish_plain<LAYER, BEFORE, GATE>(p, x[r][i], st[r], weight[own ? r : 0][i], gate[r][i], out);
+          store_vector<true>(y_at + bytes_before<T, V>(first + i * 32), out, V);
+          continue;
+        }
         finish_vector<LAYER, OPTIONS, SHIFTED, BEFORE, GATE>(p, x[r][i], st[r], weight[own ? r : 0][i], gate[r][i],
                                                              weight_skip<OPTIONS>(p, row + r * teams), first + i * 32,
                                                              out);
@@ -201,7 +215,7 @@ __global__ void __launch_bounds__(
   if (NV == 4) let_next_start();
   rows.load();
   Statistic<float> st[ROWS];
-  LaneSums<ROWS, NV, SHIFTED> over = {rows.first, p.team};
+  LaneSums<ROWS, NV, SHIFTED> over(rows.first, p.team);
   measure_rows<LAYER, OPTIONS, T>(p, rows.x, st, over);
   if (NV < 4) let_next_start(); /* few rows at a time: later is better */
   rows.spread_weights();

@@ -16,7 +16,7 @@ cudaError_t launch_forward(const ForwardJob &p, int form, const ForwardPlan &pla
                            cudaStream_t stream);
 
 /* backward.cu. Lowers the plan's shares to what the device holds at once. */
-template <class T>
+template <class T, bool GATED>
 cudaError_t launch_backward(const BackwardJob &p, const BackwardQuestion &q, BackwardPlan &plan, const Device &device,
                             cudaStream_t stream);
 

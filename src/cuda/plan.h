@@ -13,20 +13,21 @@
 
 namespace rms_cuda {
 
-/* Who shares a row: lanes of a warp, a block, a cluster of blocks; or the general kernels do it. */
-enum class Role { WARP, BLOCK, CLUSTER, GENERAL };
+/* Who shares a row: lanes of a warp, a block, a cluster of blocks; the first two also of rows that are not aligned but
+ * alike in x and y (FLAT, PIECES); or the general kernels do it. */
+enum class Role { WARP, BLOCK, CLUSTER, GENERAL, FLAT, PIECES };
 
 /* Threads of blocks. Of the backward block kernel: at most, and of one whose row has a block, or a part of it, for
  * itself. Of the general kernels: those of a row, and of a block of columns. */
 enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 }; /* as in forward_table */
-enum { WARP_BACKWARD_THREADS = 384, BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
+enum { BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
 enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
 
 /* The most blocks of a cluster: anywhere, and where the device has room for wide ones. */
 enum { MAX_CLUSTER = 8, WIDE_CLUSTER = 16 };
 
-/* Rows of a lane of the backward that are on their way, and vectors of a thread of its block kernel. */
-enum { WARP_STAGES = 4, BACKWARD_VECTORS = 2 };
+/* Vectors of a thread of the backward block kernel. */
+enum { BACKWARD_VECTORS = 2 };
 
 /* Rows that one sum of a column takes in registers, and how many such blocks of rows one team: each block adds at most
  * two sums to shared memory, the lanes of a warp that share columns are five additions, and one rounding comes when the
@@ -44,7 +45,8 @@ struct Grid {
 
 /* ---- forward ---- */
 
-/* The forms of the forward kernels of aligned rows, as bits of a number: what is known when they are compiled. */
+/* The forms of the forward kernels of aligned rows, as bits of a number: what is known when they are compiled. Without
+ * FORM_OPTIONS, FORM_SHIFTED is the common case of rows that are not aligned, but alike in x and y. */
 enum {
   FORM_LAYER = 1,
   FORM_RESIDUAL = 2,
@@ -67,8 +69,17 @@ constexpr Forms forms_of(int form) {
 }
 
 /* Sets of forms. */
-constexpr bool every(int) {
-  return true;
+constexpr bool pieces(int form) {
+  return (form & (FORM_SHIFTED | FORM_OPTIONS)) == FORM_SHIFTED;
+}
+constexpr bool layer_pieces(int form) {
+  return pieces(form) && (form & FORM_LAYER) != 0;
+}
+constexpr bool other_pieces(int form) {
+  return pieces(form) && (form & FORM_LAYER) == 0;
+}
+constexpr bool every(int form) {
+  return !pieces(form);
 }
 constexpr bool aligned_ungated(int form) {
   return (form & (FORM_SHIFTED | FORM_GATED)) == 0;
@@ -86,7 +97,7 @@ constexpr bool layer_alone(int form) {
   return form == FORM_LAYER;
 }
 constexpr bool others(int form) {
-  return form != FORM_LAYER;
+  return form != FORM_LAYER && !pieces(form);
 }
 constexpr bool aligned_others(int form) {
   return others(form) && aligned_ungated(form);
@@ -108,7 +119,8 @@ struct ForwardLine {
 
 /* The first line that fits is taken. LayerNorm waits twice for all threads of a row, so it has fewer of them with eight
  * vectors each; so has RMSNorm where a row would take more than 256 threads. With options a short row takes a block
- * sooner, a wide one a cluster. Two rows of eight vectors (x and the residual) do not fit the registers. */
+ * sooner, a wide one a cluster. Two rows of eight vectors (x and the residual) do not fit the registers. A row may have
+ * one piece more than vectors. */
 /* clang-format off */
 constexpr ForwardLine forward_table[] = {
     /* role           vectors per thread rows threads early  takes             when */
@@ -126,12 +138,21 @@ constexpr ForwardLine forward_table[] = {
     {  Role::BLOCK,   8192,   8,         1,   1024,   false, bare,             When::ALWAYS},
     {  Role::CLUSTER, 16384,  8,         1,   512,    false, layer_alone,      When::CLUSTERS},
     {  Role::CLUSTER, 16384,  4,         1,   512,    false, aligned_others,   When::CLUSTERS},
+    {  Role::FLAT,    32,     1,         4,   128,    false, pieces,           When::CLUSTERS},
+    {  Role::FLAT,    64,     2,         2,   128,    false, pieces,           When::CLUSTERS},
+    {  Role::PIECES,  1023,   2,         1,   512,    false, layer_pieces,     When::ALWAYS},
+    {  Role::PIECES,  1023,   4,         1,   256,    false, other_pieces,     When::ALWAYS},
+    {  Role::PIECES,  4095,   4,         1,   1024,   false, pieces,           When::ALWAYS},
 };
 /* clang-format on */
 constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];
+constexpr int widest_forward_line = forward_lines - 6; /* those of rows that are not aligned come after it */
 static_assert(forward_table[0].threads == WARP_FORWARD_THREADS &&
-                  forward_table[forward_lines - 1].threads == CLUSTER_FORWARD_THREADS,
+                  forward_table[widest_forward_line].threads == CLUSTER_FORWARD_THREADS,
               "the threads that these kernels are compiled for");
+
+/* The widest rows that are not aligned and must lie one after the other: FLAT. */
+enum { most_flat_vectors = 64 };
 
 struct ForwardPlan {
   Role role;
@@ -143,6 +164,7 @@ struct ForwardPlan {
   int stages;     /* of the ring                                           */
   unsigned ahead; /* blocks that ask for their rows before their turn      */
   bool overlap;   /* the start overlaps the end of the kernel before it    */
+  size_t shared;  /* bytes of a block, where these do not depend on stages */
 };
 
 /* For rows of `vectors` vectors; inner: there are two distances between them. */
@@ -158,25 +180,65 @@ ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t ro
  *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
  *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
  *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data
+ *   F32_DY     as OPTIONS, with dy in f32 beside 16-bit data; of rows within a block alone
  *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone
- *   GATED      as OPTIONS, of RMSNorm with a gate and nothing to be added to dx; of rows within a block alone */
-enum class Form { COMMON, ROUNDED, TERMS, OPTIONS, F32_SUM, SHIFTED, GATED };
+ *   GATED...   as OPTIONS, of RMSNorm with a gate and nothing to be added to dx, the place of the gate and the order of
+ *              rounding known; of rows within a warp or a block */
+enum class Form {
+  COMMON,
+  ROUNDED,
+  TERMS,
+  OPTIONS,
+  F32_SUM,
+  F32_DY,
+  SHIFTED,
+  GATED_AFTER,
+  GATED_AFTER_ROUNDED,
+  GATED_BEFORE,
+  GATED_BEFORE_ROUNDED
+};
 __host__ __device__ constexpr bool is_rounded(Form form) {
   return form == Form::ROUNDED || form == Form::TERMS;
 }
+__host__ __device__ constexpr bool is_gated(Form form) {
+  return form >= Form::GATED_AFTER;
+}
+__host__ __device__ constexpr bool is_gated_before(Form form) { /* the norm */
+  return form == Form::GATED_BEFORE || form == Form::GATED_BEFORE_ROUNDED;
+}
+__host__ __device__ constexpr bool is_gated_rounded(Form form) { /* before the weight */
+  return form == Form::GATED_AFTER_ROUNDED || form == Form::GATED_BEFORE_ROUNDED;
+}
 __host__ __device__ constexpr bool has_options(Form form) {
-  return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::SHIFTED || form == Form::GATED;
+  return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::F32_DY || form == Form::SHIFTED ||
+         is_gated(form);
+}
+
+/* Whether there is a kernel whose blocks have two teams of a cluster: one works while the other waits for the sums of
+ * other blocks. A thread has twice as many vectors. */
+__host__ __device__ constexpr bool has_paired_teams(bool dbias, Form form) {
+  return !has_options(form) && !dbias;
 }
 
 /* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 112, 128 and
  * more where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
 __host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form, bool f16,
                                                         bool early_starts) {
-  if (form == Form::GATED) return (int)BACKWARD_TEAM;
+  if (is_gated(form) || form == Form::F32_DY) return (int)BACKWARD_TEAM;
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
   if (form == Form::SHIFTED && !layer && !cluster && !f16 && early_starts) return 576;
   const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
   return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
+}
+
+/* Rows of a lane of the kernel of rows within a warp that are on their way. */
+__host__ __device__ constexpr int warp_stages(Form form) {
+  return is_gated(form) ? 4 : 3;
+}
+
+/* Threads of a block of the kernel of rows within a warp, of which two fit an SM. A gate needs more registers. */
+__host__ __device__ constexpr int warp_backward_threads(Form form) {
+  return is_gated(form) ? 320 : 384;
 }
 
 /* layer, dbias: of the kernel, which may be that of LayerNorm with dbias for less. */
@@ -194,7 +256,6 @@ struct BackwardQuestion {
 struct BackwardPlan {
   Role role;
   int team, cluster, threads;
-  int placed;     /* blocks are launched in clusters of this size, only to spread them evenly over the device */
   int stages;     /* of the ring                                                         */
   int ahead;      /* rows of a team that are brought to L2 early                         */
   bool late;      /* a stage is asked for at the end of a row                            */
@@ -211,21 +272,22 @@ __host__ __device__ constexpr int more_pieces(Form form) {
 }
 
 /* The parts of a block's shared memory in the backward block kernel, in bytes from its start. V: elements of a vector;
- * sums: over a row. */
+ * sums: over a row; vectors: of a thread. */
 struct BackwardShared {
   int ring, gain, deep, chunk, mail, barrier, noted, any_noted, total;
 };
 __host__ __device__ constexpr BackwardShared backward_shared(Form form, int V, int sums, bool dbias, int threads,
-                                                             int team, int stages, int cell_bytes, int cluster) {
+                                                             int team, int vectors, int stages, int cell_bytes,
+                                                             bool cluster) {
   BackwardShared s = {};
-  const int teams = threads / team, cells = team * BACKWARD_VECTORS;
+  const int teams = threads / team, cells = team * vectors;
   s.ring = 0;
   s.gain = s.ring + teams * stages * (cells + more_pieces(form)) * cell_bytes;
   s.deep = s.gain + cells * V * 4;
-  s.chunk = s.deep + (dbias ? 2 : 1) * threads * BACKWARD_VECTORS * V * 4;
+  s.chunk = s.deep + (dbias ? 2 : 1) * threads * vectors * V * 4;
   s.mail = s.chunk + teams * 2 * sums * 32 * 4;
-  s.barrier = s.mail + (cluster > 1 ? 2 * sums * WIDE_CLUSTER * 4 : 0);
-  s.noted = s.barrier + (teams * stages + 2) * 8;
+  s.barrier = s.mail + (cluster ? teams * 2 * sums * WIDE_CLUSTER * 4 : 0);
+  s.noted = s.barrier + (teams * stages + 2 * (cluster ? teams : 1)) * 8;
   s.any_noted = s.noted + teams * DEEP * 4;
   s.total = s.any_noted + 4;
   return s;

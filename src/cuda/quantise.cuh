@@ -5,8 +5,9 @@
 #ifndef RMS_CUDA_QUANTISE_CUH
 #define RMS_CUDA_QUANTISE_CUH
 
-#include <cuda_fp8.h>
+#include <type_traits>
 #include "activation.cuh"
+#include "sum.cuh"
 
 namespace rms_cuda {
 
@@ -86,12 +87,6 @@ struct Divisor {
 
 /* ---- codes ---- */
 
-/* int8: rounded to even by adding a number beside which there are no digits behind the point. */
-__device__ __forceinline__ uint32_t i8_code(float a) {
-  const float inside = fminf(fmaxf(a, -127.0f), 127.0f);
-  return __float_as_uint((a == a ? inside : 0.0f) + 0x1.8p23f); /* the low byte */
-}
-
 /* An 8-bit float, as src/cpu/convert.h has it, for code without an instruction for it; NaN is 0x7f. */
 template <Codes CODE> __device__ __forceinline__ uint32_t f8_code(float a) {
   constexpr int shift = CODE == Codes::E4M3 ? 20 : 21;
@@ -104,23 +99,44 @@ template <Codes CODE> __device__ __forceinline__ uint32_t f8_code(float a) {
   return a == a ? (__float_as_uint(a) >> 24 & 0x80) | code : 0x7fu;
 }
 
-/* Two codes, the first in the low byte; NaN is 0x7f, whatever its sign. */
-template <Codes CODE> __device__ __forceinline__ uint32_t f8_codes(float a, float b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, CODE == Codes::E4M3 ? __NV_E4M3 : __NV_E5M2);
-#else
-  return f8_code<CODE>(a) | f8_code<CODE>(b) << 8;
-#endif
+/* Beside this number there are no digits behind the point: the sum rounds to even, and its low byte is the code. */
+constexpr float i8_shift = 0x1.8p23f;
+
+__device__ __forceinline__ uint32_t low_bytes(float a, float b, float c, float d) {
+  const uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040),
+                 high = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0040);
+  return __byte_perm(low, high, 0x5410);
+}
+
+/* int8: NaN is 0. */
+__device__ __forceinline__ float i8_bounded(float a) {
+  const float inside = fminf(fmaxf(a, -127.0f), 127.0f);
+  return (a == a ? inside : 0.0f) + i8_shift;
 }
 
 /* Four codes, the first in the low byte. */
+template <Codes CODE> __device__ __forceinline__ uint32_t f8_four(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t codes;
+  if (CODE == Codes::E4M3)
+    asm("{\n .reg .b16 low, high;\n cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        " cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n mov.b32 %0, {low, high};\n}"
+        : "=r"(codes)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+  else
+    asm("{\n .reg .b16 low, high;\n cvt.rn.satfinite.e5m2x2.f32 low, %2, %1;\n"
+        " cvt.rn.satfinite.e5m2x2.f32 high, %4, %3;\n mov.b32 %0, {low, high};\n}"
+        : "=r"(codes)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+#else
+  return f8_code<CODE>(a) | f8_code<CODE>(b) << 8 | f8_code<CODE>(c) << 16 | f8_code<CODE>(d) << 24;
+#endif
+}
+
 template <Codes CODE> __device__ __forceinline__ uint32_t four_codes(float a, float b, float c, float d) {
-  if (CODE == Codes::I8) {
-    const uint32_t low = __byte_perm(i8_code(a), i8_code(b), 0x0040),
-                   high = __byte_perm(i8_code(c), i8_code(d), 0x0040);
-    return __byte_perm(low, high, 0x5410);
-  }
-  const uint32_t codes = f8_codes<CODE>(a, b) | f8_codes<CODE>(c, d) << 16;
+  if (CODE == Codes::I8) return low_bytes(i8_bounded(a), i8_bounded(b), i8_bounded(c), i8_bounded(d));
+  const uint32_t codes = f8_four<CODE>(a, b, c, d);
   if (CODE == Codes::E4M3) return codes;
   /* NaN is 0x7e there: one is subtracted where all lower bits are set */
   return codes - (((codes & 0x7f7f7f7fu) + 0x01010101u) >> 7 & 0x01010101u);
@@ -144,37 +160,66 @@ template <Codes CODE, bool GIVEN> struct Quantiser {
   }
 };
 
-/* The same for a computed scale that is within: codes need no bounds, and one correction makes the quotients of 16-bit
- * elements right, as the walk of tests/vec/quotient.c over all of them shows. */
-template <Codes CODE, class T> struct QuantiserWithin {
-  float factor, inverse;
+/* The same where no element is NaN or beyond the largest code, and the scale is far from the ends of the range. One
+ * correction makes the quotients of 16-bit elements right, as the walk of tests/vec/quotient.c over all of them shows.
+ */
+template <Codes CODE, class T, bool DIVIDES> struct QuantiserWithin {
+  float scale, inverse; /* not DIVIDES: elements are multiplied with the inverse */
 
-  __device__ __forceinline__ explicit QuantiserWithin(float by) : factor(by) {
-    inverse = CODE == Codes::I8 ? 1.0f : __frcp_rn(by);
-  }
   __device__ __forceinline__ float quotient_of(float y) const {
-    if (CODE == Codes::I8) return y * factor;
     const float t = y * inverse;
-    if constexpr (sizeof(T) == 2) return fused(fused(t, factor, -y), -inverse, t);
-    const float second = fused(fused(-t, factor, y), inverse, t);
-    return copysignf(fused(fused(-second, factor, y), inverse, second), t);
-  }
-  __device__ __forceinline__ uint32_t four_of(float a, float b, float c, float d) const {
-    if constexpr (CODE == Codes::I8) {
-      constexpr float shift = 0x1.8p23f; /* the low byte of the sum is the code, rounded to even */
-      const uint32_t low = __byte_perm(__float_as_uint(a + shift), __float_as_uint(b + shift), 0x0040),
-                     high = __byte_perm(__float_as_uint(c + shift), __float_as_uint(d + shift), 0x0040);
-      return __byte_perm(low, high, 0x5410);
-    } else {
-      return f8_codes<CODE>(a, b) | f8_codes<CODE>(c, d) << 16;
-    }
+    if (!DIVIDES) return t;
+    if constexpr (sizeof(T) == 2) return fused(fused(t, scale, -y), -inverse, t);
+    const float second = fused(fused(-t, scale, y), inverse, t);
+    return copysignf(fused(fused(-second, scale, y), inverse, second), t);
   }
   template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
 #pragma unroll
-    for (int j = 0; j < V; j += 4)
-      codes[j / 4] = four_of(quotient_of(y[j]), quotient_of(y[j + 1]), quotient_of(y[j + 2]), quotient_of(y[j + 3]));
+    for (int j = 0; j < V; j += 4) {
+      float t[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        t[i] = quotient_of(y[j + i]);
+      if (CODE == Codes::I8)
+        codes[j / 4] = low_bytes(t[0] + i8_shift, t[1] + i8_shift, t[2] + i8_shift, t[3] + i8_shift);
+      else
+        codes[j / 4] = f8_four<CODE>(t[0], t[1], t[2], t[3]);
+    }
   }
 };
+
+/* The same by products with the inverse of the scale, where inverse_is_enough(). */
+template <Codes CODE> struct QuantiserNear {
+  float inverse;
+
+  template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+      if (CODE == Codes::I8)
+        codes[j / 4] = low_bytes(fused(y[j], inverse, i8_shift), fused(y[j + 1], inverse, i8_shift),
+                                 fused(y[j + 2], inverse, i8_shift), fused(y[j + 3], inverse, i8_shift));
+      else
+        codes[j / 4] = f8_four<CODE>(y[j] * inverse, y[j + 1] * inverse, y[j + 2] * inverse, y[j + 3] * inverse);
+    }
+  }
+};
+
+/* Whether products with the inverse of the scale (2^-80 to 2^80) give every element of a 16-bit type the code of its
+ * quotient. Codes differ only where a middle between two of them lies between the rounded quotient and the product, or
+ * is one of the two. Both are within 2^-22.5 of the exact quotient, so such an element is within three units in the
+ * last place of f32 of middle*scale. Middles are odd numbers times a power of two: odd numbers up to 253 for int8, 31
+ * for e4m3, 15 for e5m2. Each lane of the warp asks for some of them whether a number with as many digits as T has lies
+ * there. */
+template <Codes CODE, class T> __device__ __forceinline__ bool inverse_is_enough(float scale) {
+  constexpr uint32_t beyond = (1u << (23 - Exponent<T>::mantissa)) - 1; /* digits of f32 that T does not have */
+  constexpr int odd_numbers = CODE == Codes::I8 ? 128 : 16;
+  const float first = (float)(2 * ((int)threadIdx.x & 31) + 1);
+  bool far = true;
+#pragma unroll
+  for (int n = 0; n < odd_numbers; n += 32)
+    far &= ((__float_as_uint((first + (float)(2 * n)) * scale) + 3) & beyond) > 6;
+  return __all_sync(whole_warp, far);
+}
 
 /* The quantiser of a given scale. */
 template <Codes CODE> __device__ __forceinline__ Quantiser<CODE, true> given_quantiser(float scale) {
@@ -183,16 +228,73 @@ template <Codes CODE> __device__ __forceinline__ Quantiser<CODE, true> given_qua
 
 /* ---- the largest magnitude ---- */
 
-/* Of a vector; infinite where a NaN or an infinity is in it. The order of magnitudes is that of their bits. */
-template <class S, int V> __device__ __forceinline__ float largest_magnitude(const Packed<S, V> &v) {
-  uint32_t most = 0;
+/* The larger of magnitudes, or of both pairs of them in 16-bit types; signs are left over, and NaN is the largest. */
+template <class S> __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+  if (sizeof(S) == 4) return max(a & 0x7fffffffu, b & 0x7fffffffu);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t most;
+  if (std::is_same<S, __half>::value)
+    asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+#else
+  return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
+#endif
+}
+
+template <class S, int V> __device__ __forceinline__ uint32_t largest_words(const Packed<S, V> &v) {
+  uint32_t most = v.w[0];
 #pragma unroll
-  for (int i = 0; i < Packed<S, V>::words; i++)
-    most = sizeof(S) == 2 ? __vmaxu2(most, v.w[i] & 0x7fff7fffu) : max(most, v.w[i] & 0x7fffffffu);
-  Packed<S, 4 / (int)sizeof(S)> one = {{sizeof(S) == 2 ? max(most >> 16, most & 0xffffu) : most}};
+  for (int i = 1; i < Packed<S, V>::words; i++)
+    most = larger<S>(most, v.w[i]);
+  return most;
+}
+
+/* Its bits as a number of S. */
+template <class S> __device__ __forceinline__ float largest_as_float(uint32_t bits) {
+  Packed<S, 4 / (int)sizeof(S)> one = {{bits}};
   float f[4 / sizeof(S)];
   unpack(one, f);
-  return size_for_scale(f[0]);
+  return f[0];
+}
+
+/* Of all elements, as the bits of a number of S. */
+template <class S, int V, int NV> __device__ __forceinline__ uint32_t largest_of(const Packed<S, V> (&x)[NV]) {
+  uint32_t most = largest_words(x[0]);
+#pragma unroll
+  for (int i = 1; i < NV; i++)
+    most = larger<S>(most, largest_words(x[i]));
+  if (sizeof(S) == 4) return most & 0x7fffffffu;
+  most &= 0x7fff7fffu;
+  return max(most >> 16, most & 0xffffu);
+}
+
+/* Of each vector and those of its neighbours in a group of `lanes`. 16-bit types have two vectors in a word. */
+template <class S, int V, int NV>
+__device__ __forceinline__ void largest_of_vectors(const Packed<S, V> (&x)[NV], uint32_t (&most)[NV], int lanes) {
+  constexpr int in_word = sizeof(S) == 2 && NV > 1 ? 2 : 1;
+  uint32_t a[NV / in_word];
+#pragma unroll
+  for (int i = 0; i < NV / in_word; i++) {
+    a[i] = largest_words(x[in_word * i]);
+    if (in_word == 2) {
+      const uint32_t b = largest_words(x[in_word * i + in_word - 1]);
+      a[i] = larger<S>(__byte_perm(a[i], b, 0x5410), __byte_perm(a[i], b, 0x7632));
+    } else if (sizeof(S) == 2) {
+      a[i] = larger<S>(a[i], a[i] >> 16);
+    }
+  }
+  for (int o = lanes / 2; o >= 1; o /= 2) {
+#pragma unroll
+    for (int i = 0; i < NV / in_word; i++)
+      a[i] = larger<S>(a[i], __shfl_xor_sync(whole_warp, a[i], o));
+  }
+#pragma unroll
+  for (int i = 0; i < NV; i++) {
+    const uint32_t bits = a[i / in_word];
+    most[i] = sizeof(S) == 4 ? bits & 0x7fffffffu : (i % in_word == 0 ? bits : bits >> 16) & 0x7fffu;
+  }
 }
 
 } // namespace rms_cuda

@@ -11,22 +11,55 @@ namespace rms_cuda {
 
 namespace { /* what differs from one compilation to the next keeps to itself */
 
-template <class T, int LINE, bool QUANTISED>
-cudaError_t launch_line(const QuantisedJob &job, const Device &device, cudaStream_t stream) {
+typedef void (*QuantisedKernel)(const QuantisedJob);
+
+template <class T, bool LAYER, bool QUANTISED, bool OPTIONS, bool FULL, int LINE>
+QuantisedKernel kernel_as(bool residual) {
   constexpr QuantisedLine line = quantised_table[LINE];
-  if constexpr (LINE + 1 < quantised_lines) {
-    if (job.p.vectors > line.per_thread * line.threads) return launch_line<T, LINE + 1, QUANTISED>(job, device, stream);
+  constexpr int NV = line.per_thread, MOST = line.threads;
+  constexpr int BLOCKS = OPTIONS && NV == 4 ? 512 / MOST : line.blocks; /* options take registers */
+  if constexpr (!FULL) {
+    if (residual)
+      return quantised_forward_block_kernel<T, NV, LAYER, true, QUANTISED, OPTIONS, line.warp, false, MOST, BLOCKS>;
   }
-  const int per_warp = 32 * line.per_thread;
-  const size_t staged = job.q_type == RMS_Q8_0 ? ((size_t)job.p.width / 32 * 34 + 15) / 16 * 16 : 0;
-  const Grid grid = {job.p.rows, (job.p.vectors + per_warp - 1) / per_warp * 32, staged};
-  const bool residual = job.p.residual.data, options = !QUANTISED || job.options;
-  return launch(
-      options    ? residual ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, true, line.threads>
-                            : quantised_forward_block_kernel<T, line.per_thread, false, QUANTISED, true, line.threads>
-         : residual ? quantised_forward_block_kernel<T, line.per_thread, true, QUANTISED, !QUANTISED, line.threads>
-                 : quantised_forward_block_kernel<T, line.per_thread, false, QUANTISED, !QUANTISED, line.threads>,
-      job, grid, 1, device.clusters, device, stream);
+  return quantised_forward_block_kernel<T, NV, LAYER, false, QUANTISED, OPTIONS, line.warp, FULL, MOST, BLOCKS>;
+}
+
+/* full: every thread has all of its vectors. */
+template <class T, int LINE, bool QUANTISED> QuantisedKernel kernel_of(const QuantisedJob &job, bool full) {
+  constexpr QuantisedLine line = quantised_table[LINE];
+  const bool residual = job.p.residual.data;
+  if constexpr (QUANTISED) {
+    if (!job.options && !job.layer && full && !residual) return kernel_as<T, false, true, false, true, LINE>(false);
+  }
+  if constexpr (!line.full) {
+    if constexpr (QUANTISED) {
+      if (!job.options && !job.layer) return kernel_as<T, false, true, false, false, LINE>(residual);
+    }
+    if constexpr (!line.common)
+      return job.layer ? kernel_as<T, true, QUANTISED, true, false, LINE>(residual)
+                       : kernel_as<T, false, QUANTISED, true, false, LINE>(residual);
+  }
+  return nullptr;
+}
+
+template <class T, int LINE, bool QUANTISED>
+cudaError_t launch_line(const QuantisedJob &of, const Device &device, cudaStream_t stream) {
+  constexpr QuantisedLine line = quantised_table[LINE];
+  constexpr int at_once = 32 * line.per_thread; /* vectors of a warp */
+  const bool full = of.p.vectors % at_once == 0;
+  if constexpr (LINE + 1 < quantised_lines) {
+    if (of.p.vectors > line.vectors || (line.common && (!QUANTISED || of.options || of.layer)) ||
+        (line.full && (!full || of.p.residual.data)))
+      return launch_line<T, LINE + 1, QUANTISED>(of, device, stream);
+  }
+  QuantisedJob job = of;
+  const int warps = line.warp ? line.threads / 32 : (job.p.vectors + at_once - 1) / at_once,
+            rows = line.warp ? warps : 1;
+  job.slots = job.lanes ? warps * (at_once / job.lanes) * (int)sizeof(float2) / 16 + 1 : 0;
+  job.staged = job.q_type == RMS_Q8_0 ? job.p.width / 32 * 34 / 16 + 1 : 0;
+  const Grid grid = {(job.p.rows + rows - 1) / rows, warps * 32, (size_t)(job.slots + job.staged * rows) * 16};
+  return launch(kernel_of<T, LINE, QUANTISED>(job, full), job, grid, 1, device.clusters, device, stream);
 }
 
 } // namespace

@@ -60,9 +60,27 @@ template <class Op, int ROWS> __device__ __forceinline__ void over_lanes(float (
     }
 }
 
+/* n = 2^log2_of(n). */
+__host__ __device__ constexpr int log2_of(int n) {
+  return n <= 1 ? 0 : 1 + log2_of(n / 2);
+}
+
+/* The power of two from n on. */
+__host__ __device__ constexpr int power_from(int n) {
+  return n <= 1 ? 1 : 2 * power_from((n + 1) / 2);
+}
+
 /* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
- * i = l >> (5 - log2 NV). The additions are those of NV butterflies. */
+ * i = l >> (5 - log2 NV), where what is missing to a power of two counts as zeros. The additions are those of NV
+ * butterflies. */
 template <class Op, int NV> __device__ __forceinline__ float fold(float (&a)[NV]) {
+  if constexpr (power_from(NV) != NV) {
+    float all[power_from(NV)];
+#pragma unroll
+    for (int i = 0; i < power_from(NV); i++)
+      all[i] = i < NV ? a[i < NV ? i : 0] : 0;
+    return fold<Op>(all);
+  }
   int lane = threadIdx.x & 31, o = 16;
 #pragma unroll
   for (int n = NV / 2; n >= 1; n /= 2) {

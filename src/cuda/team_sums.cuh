@@ -11,7 +11,7 @@
 
 namespace rms_cuda {
 
-static_assert(forward_table[forward_lines - 1].vectors <= PORTION * PANEL &&
+static_assert(forward_table[widest_forward_line].vectors <= PORTION * PANEL &&
                   WIDE_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS <= PORTION * PANEL,
               "rows of one portion");
 
@@ -98,9 +98,9 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
   static_assert(!CLUSTER || boxes <= 4, "eight or sixteen lanes for each");
   static constexpr int mail_places = 2 * boxes * peers;
 
-  /* What nobody will send. By all threads of the block, before the barriers of its start. */
-  static __device__ __forceinline__ void clear_mail(float *mail) {
-    for (int i = (int)threadIdx.x; i < mail_places; i += (int)blockDim.x)
+  /* What nobody will send to the teams of a block. By all of its threads, before the barriers of its start. */
+  static __device__ __forceinline__ void clear_mail(float *mail, int teams = 1) {
+    for (int i = (int)threadIdx.x; i < teams * mail_places; i += (int)blockDim.x)
       mail[i] = exact_zero;
   }
 
@@ -119,11 +119,12 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
       constexpr int places = PANELS * peers;
       float *box = mail + phase * boxes * peers;
       /* every eight lanes have another sum, and of two sums every sixteen have both again */
-      const int lane = (int)threadIdx.x & 31, g = boxes <= 2 ? lane >> 3 & 1 : lane >> 3,
+      const int thread = (int)threadIdx.x - which * team, lane = thread & 31,
+                g = boxes <= 2 ? lane >> 3 & 1 : lane >> 3,
                 peer = boxes <= 2 ? (lane & 7) | (lane >> 4) << 3 : lane & 7;
-      if (threadIdx.x < 32 && g < boxes && peer < cluster)
+      if (thread < 32 && g < boxes && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
-      if (threadIdx.x == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
+      if (thread == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
       wait_for_mail(mailbox + phase, parity);
       sum.x = over_mail<Op>(box, cluster * PANELS);
       if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);

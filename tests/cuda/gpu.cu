@@ -80,13 +80,17 @@ int main(int argc, char **argv) {
   test_matrix(backend, extent);
   say("matrix");
   test_ends(backend, extent);
+  say("ends of the range");
   test_gates(backend, extent);
+  say("gates");
   test_images(backend, extent);
+  say("images");
   test_types(backend, extent);
+  say("types");
   test_quantised(backend, extent);
-  test_steps(backend, extent);
+  say("quantised");
   test_random(backend, extent);
-  say("ends of the range, random problems");
+  say("random problems");
   test_rows(extent);
   say("wide and tiny rows");
   test_bits(extent);
@@ -99,6 +103,8 @@ int main(int argc, char **argv) {
     say("widths");
     if (is_mine()) test_big();
   }
+  test_steps(backend, extent); /* last: its reference takes longer than all the others together */
+  say("steps");
   printf("%d checks, %d failures\n", checks, failures);
   return failures ? 1 : 0;
 }

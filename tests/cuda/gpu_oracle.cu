@@ -104,6 +104,9 @@ void test_widths(const verify_backend *backend, Extent extent) {
                              "rms:bwd:%s:700x4x64:pad=16:round=before",
                              "rms:bwd:%s:9000x128:gate=after:round=before",
                              "rms:bwd:%s:900x1536:groups=3:gate=before",
+                             "rms:bwd:%s:700x4x64:perhead:gate=after",
+                             "layer:bwd:%s:9000x128:gate=after",
+                             "layer:bwd:%s:3000x1024:bias:gate=before",
                              "rms:bwd:%s:700x4x61:perhead:bias:gate=after",
                              "layer:bwd:%s:3000x1021:bias:gate=before",
                              "rms:bwd:%s:40x70000:gate=after"}) {
@@ -282,6 +285,8 @@ void test_types(const verify_backend *backend, Extent extent) {
                            "rms:bwd:bf16:40x72:y=f16:inplace", "rms:bwd:f16:40x1031:y=bf16:inplace:round=before",
                            "rms:fwd:bf16:9000x128:y=f32:w=f32:round=before", "rms:fwd:bf16:9000x128:out=stats",
                            "rms:fwd:bf16:40x64x1152:perhead:wstride=6912:off=1:bias",
+                           "layer:fwd:bf16:19x64x1152:perhead:wstride=6912:off=1:gain=weight:round=before:bias",
+                           "layer:fwd:f16:17x3x2048:perhead:bias:data=mixed", "rms:fwd:f32:19x5x640:perhead:data=tiny",
                            "layer:bwd:bf16:40x64x1152:perhead:wstride=6912:off=1:bias"})
     run_text(backend, text);
 }
@@ -389,6 +394,7 @@ void test_steps(const verify_backend *backend, Extent extent) {
           snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
           run_text(backend, std::string(text) + value);
           const bool rounded = strstr(form, "before") || strstr(form, "steps="); /* u or dy*h overflows, or just not */
+          if (f64 && strstr(value, "huge")) continue;                            /* the oracle's own sums overflow */
           if (strstr(form, "bwd") && strstr(value, "data") && !(rounded && strstr(value, "huge")))
             run_text(backend, std::string(text) + ":dy" + (value + 1));
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The split form with one shard has the bits of the whole call: y, dx, dweight and dbias, for every kind of kernel. */
+#include <cmath>
 #include "gpu.h"
 
 /* What is asked for, beside the kind, the type and the width. */
@@ -177,7 +178,58 @@ static void check_split(rms_dtype type, rms_kind kind, int64_t cols, const Optio
   expect(split.dbias == whole.dbias, name + ": dbias");
 }
 
+/* Gradients of r and of the mean, which are added to the sums between the halves as rmsnorm.h says. dy is zero, so that
+ * dx has nothing else. */
+static void check_statistics(rms_kind kind, int64_t cols) {
+  Memory device;
+  Call c;
+  make_call(device, RMS_F32, kind, cols, options[0], c);
+  const size_t rows = (size_t)options[0].rows, n = (size_t)cols;
+  const std::string name = "gradients of statistics, kind " + std::to_string(kind) + " cols " + std::to_string(cols);
+  rms_stat *stats = reinterpret_cast<rms_stat *>(device.bytes(rows * sizeof(rms_stat)));
+  rms_grad_sum *sums = reinterpret_cast<rms_grad_sum *>(device.bytes(rows * sizeof(rms_grad_sum)));
+  c.backward.dweight = c.backward.dbias = nullptr;
+  must(cudaMemset(const_cast<void *>(c.backward.dy.data), 0, c.tensor_bytes), "memset");
+  expect(rms_cuda_stats(&c.spec, &c.forward, stats, nullptr) == RMS_OK, name + ": stats");
+  expect(rms_cuda_apply(&c.spec, &c.forward, stats, nullptr) == RMS_OK, name + ": apply");
+  expect(rms_cuda_backward_stats(&c.spec, &c.backward, stats, sums, nullptr) == RMS_OK, name + ": backward_stats");
+  std::vector<rms_grad_sum> added(rows);
+  std::vector<float> r(rows), x(rows * n), dx(rows * n);
+  must(cudaMemcpy(added.data(), sums, rows * sizeof(rms_grad_sum), cudaMemcpyDeviceToHost), "sums");
+  must(cudaMemcpy(r.data(), c.forward.rstd, rows * sizeof(float), cudaMemcpyDeviceToHost), "rstd");
+  must(cudaMemcpy(x.data(), c.backward.x.data, x.size() * sizeof(float), cudaMemcpyDeviceToHost), "x");
+  const bool layer = kind == RMS_KIND_LAYER;
+  for (size_t i = 0; i < rows; i++) {
+    const double dr = 0.25 * (double)(i + 1), dmean = 3 - (double)i;
+    added[i].ux += layer ? (double)r[i] * dr : dr;
+    if (layer) added[i].u -= dmean / (double)r[i];
+  }
+  must(cudaMemcpy(sums, added.data(), rows * sizeof(rms_grad_sum), cudaMemcpyHostToDevice), "sums");
+  expect(rms_cuda_backward_apply(&c.spec, &c.backward, stats, sums, nullptr) == RMS_OK, name + ": backward_apply");
+  must(cudaMemcpy(dx.data(), c.dx, dx.size() * sizeof(float), cudaMemcpyDeviceToHost), "dx");
+  for (size_t i = 0; i < rows; i++) {
+    double mean = 0, m2 = 0, dr = 0.25 * (double)(i + 1), dmean = layer ? 3 - (double)i : 0;
+    for (size_t j = 0; j < n && layer; j++)
+      mean += (double)x[i * n + j] / (double)n;
+    for (size_t j = 0; j < n; j++)
+      m2 += ((double)x[i * n + j] - mean) * ((double)x[i * n + j] - mean);
+    const double exact_r = 1 / sqrt(m2 / (double)n + (double)1e-6f),
+                 slope = dr * exact_r * exact_r * exact_r / (double)n;
+    bool right = true;
+    for (size_t j = 0; j < n; j++) {
+      const double e = (double)x[i * n + j] - mean, exact = dmean / (double)n - slope * e;
+      /* Fewer than 64 roundings; those of the mean are of the size of all x. */
+      const double size = fabs(dmean) / (double)n + fabs(slope) * (fabs(e) + (layer ? sqrt(m2 / (double)n) : 0));
+      right = right && fabs((double)dx[i * n + j] - exact) <= 64 * 0x1p-24 * size;
+    }
+    expect(right, name + " row " + std::to_string(i));
+  }
+}
+
 void test_split(Extent extent) {
+  for (int kind = 0; kind < 2; kind++)
+    for (int64_t cols : {48, 1024, 5120})
+      if (is_mine()) check_statistics((rms_kind)kind, cols);
   for (rms_dtype type : {RMS_F32, RMS_BF16, RMS_F16, RMS_F64})
     for (int kind = 0; kind < 2; kind++)
       for (const Option &o : options)

@@ -133,8 +133,35 @@ static void test_workspace(const Device &device) {
           }
 }
 
+/* ---- who shares rows ---- */
+
+static BackwardPlan plan_of(const Device &device, bool layer, int columns, int64_t rows) {
+  return plan_backward(device, {Form::COMMON, layer, false, 2, columns / 8, rows, 1, false, false});
+}
+
+/* Where there are many rows, plans leave SMs free: a call may not take twice as long because one of them is busy with
+ * another call. No more blocks work on rows within a block than that, in clusters or not. */
+static void test_sharing(const Device &device) {
+  for (int columns : {512, 1024, 2048, 3072, 4096, 5120, 8192, 12288, 16384}) {
+    const BackwardPlan plan = plan_of(device, false, columns, ((int64_t)1 << 27) / columns);
+    char what[80];
+    snprintf(what, sizeof what, "%d columns leave SMs free", columns);
+    expect(plan.shares * plan.cluster <= device.multiprocessors - 4, what);
+    expect(plan.cluster == (columns <= 8192 ? 1 : 2), "clusters are for rows that do not fit a block");
+  }
+  expect(plan_of(device, false, 4096, 1024).shares == 128, "few rows are shared out to all SMs");
+  const BackwardPlan wide = plan_of(device, false, 65536, 2048), paired = plan_of(device, false, 131072, 1024),
+                     layer = plan_of(device, true, 65536, 2048);
+  expect(wide.team == wide.threads && wide.cluster == 8, "one team where the memory is waited for");
+  expect(2 * paired.team == paired.threads && paired.cluster == 16, "two where other blocks are");
+  expect(2 * layer.team == layer.threads, "and with two sums");
+  expect(paired.shared <= (size_t)device.shared_per_block && layer.shared <= (size_t)device.shared_per_block,
+         "shared memory of two teams");
+}
+
 int main() {
   test_code();
+  test_sharing({132, 232448, true, 0, true});
   const Device h200 = {132, 232448, true}, a100 = {108, 166912, false}, jit = {132, 232448, false};
   for (const Device &device : {h200, a100, jit})
     test_workspace(device);
