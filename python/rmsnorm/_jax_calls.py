@@ -122,6 +122,14 @@ def check(operands: Operands, options: Options) -> None:
     _core.forward_quantised(*arrays, y, total, q, scale, *options[7:], *numbers)
 
 
+def check_statistics(x: Any, options: Options) -> None:
+    """The same for statistics alone."""
+    _check_rows(Operands(x, None, None, None, None))
+    rows, rstd = (_memory(DTYPE_CODES[t.name], (0, n)) for t, n in ((x.dtype, x.shape[-1]), (_wide(x), options.groups)))
+    mean = rstd if options.mode & LAYER else None
+    _core.forward(rows, None, None, None, None, None, None, rstd, mean, *options[:5], options.indices or None, 1)
+
+
 # ---- the handlers ----
 
 
@@ -146,10 +154,14 @@ def _like(array: Any, dtype: Any = None) -> Any:
     return None if array is None else jax.ShapeDtypeStruct(array.shape, array.dtype if dtype is None else dtype)
 
 
+def _wide(x: Any) -> Any:
+    return jnp.dtype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
+
+
 def _statistics(x: Any, options: Options) -> Any:
     """Memory for rstd and LayerNorm's mean of every row; its order is the handlers' own."""
     each = 2 if options.mode & LAYER else 1
-    return jax.ShapeDtypeStruct((each, *x.shape[:-1], options.groups), jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
+    return jax.ShapeDtypeStruct((each, *x.shape[:-1], options.groups), _wide(x))
 
 
 def _forward(operands: Operands, options: Options, with_stats: bool) -> Any:
@@ -197,3 +209,8 @@ def quantised_norm(operands: Operands, given_scale: Any, with_y: bool, options: 
     y = _like(x, options.result_dtype(x)) if with_y else None
     y, total, _, q, scale = _call("forward", (*operands, given_scale), (y, _like(operands.residual), None, q, scale), options)
     return q, scale, y, total
+
+
+def statistics_alone(operands: Operands, options: Options) -> Any:
+    """rstd and LayerNorm's mean of every row, without a norm."""
+    return _call("forward", (*operands, None), (None, None, _statistics(operands.x, options), None, None), options)[2]

@@ -36,14 +36,14 @@ def run(module, queries, keys):
     return queries, keys * factor[:, None]
 
 
-def served(module, trial: Trial, device: str, inputs, named) -> bool:
-    """Whether a call is one of those that were tried."""
+def served(module, trial: Trial, device: str, inputs, named) -> tuple | None:
+    """What run takes for a call behind the module, if it is one of those that were tried."""
     (factor,) = module.parameters()
     if len(inputs) != 2 or named:
-        return False
+        return None
     if any(t.dim() != 4 or t.shape[-1] != _width(module) for t in inputs):
-        return False
-    return all(t.dtype is factor.dtype and t.dtype in trial.dtypes and t.device.type == device for t in inputs)
+        return None
+    return inputs if all(t.dtype is factor.dtype and t.dtype in trial.dtypes and t.device.type == device for t in inputs) else None
 
 
 def find(module, tolerance) -> Trial:

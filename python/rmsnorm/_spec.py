@@ -8,6 +8,7 @@ import torch
 
 from ._options import ACTIVATIONS, BEFORE_WEIGHT, EPS_PLACES, GAIN_ROUNDINGS, GATE_PLACES, LAYER, STEP_FORMS, TORCH_SUMS
 from ._torch_options import out_mode_of
+from ._torch_stats import _run as _run_stats
 from .torch import _run
 
 _STEPS = {torch.float32: 4}  # of the last place, by which sums in another order may change a result; 2 otherwise
@@ -28,6 +29,7 @@ class Spec:
     gate_place: str | None = None  # "after", "before"; None: there is no gate
     activation: str = "silu"  # of the gate
     groups: int = 1
+    heads: bool = False  # the groups are a dimension of the rows, and not of the results
     gain_rounding: str = "wide"  # or "as_weight": weight + weight_offset is rounded to the weight's type
     steps: str = "wide"  # or "terms", "rstd", "all": what else is rounded, as in rms_norm
     eps_place: str = "inside"  # or "clamp"
@@ -35,6 +37,8 @@ class Spec:
     eps: float | None = None  # as it was measured, where no attribute holds it
     weight_name: str = "weight"  # the attribute that holds the weight
     inner: str = ""  # the norm inside the module that the result takes the place of; it holds eps
+    alone: bool = False  # the result is 1/rms, one number a row, in the type of the rows
+    parts: tuple[int, int, int] | None = None  # of a projection's result, how many there are and which are scale and shift of adaLN
 
     @property
     def mode(self) -> int:
@@ -44,15 +48,19 @@ class Spec:
         return sum(flag for flag, on in flags.items() if on) | gate | others
 
     def __str__(self) -> str:
-        offset = f", weight + {self.weight_offset:g}" if self.weight_offset else ""
-        offset += " in the weight's type" if self.gain_rounding == "as_weight" else ""
-        groups = f" of {self.groups} groups" if self.groups > 1 else ""
+        what = "weight" if self.parts is None else "scale"
+        offset = f", {what} + {self.weight_offset:g}" if self.weight_offset else ""
+        offset += f" in the {what}'s type" if self.gain_rounding == "as_weight" else ""
+        groups = f" of {self.groups} {'heads' if self.heads else 'groups'}" if self.groups > 1 else ""
         channels = f" over the channels of {self.image_dims} dimensions" if self.image_dims else ""
         gate = "" if self.gate_place is None else f", {self.activation} of a gate {self.gate_place} it"
+        gate += "" if self.parts is None else ", scale and shift of each sample from a projection"
         steps = _STEP_NAMES.get(self.steps, "")
         eps = ", eps as a bound of the root mean square" if self.eps_place == "clamp" else ""
         eps += "" if self.eps is None else f", eps measured as {self.eps:g}"
-        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.replace('_', ' the ')}{offset}{steps}{eps}{gate}"
+        if self.alone:
+            return f"1/rms alone{eps}"
+        return f"{self.kind} norm{groups}{channels}, rounded {self.rounding.split('_')[0]} the {what}{offset}{steps}{eps}{gate}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,27 +119,44 @@ def device_of(module) -> torch.device:
     return torch.device(module.__dict__.get("_rmsnorm_device", "cpu")) if parameter is None else parameter.device
 
 
+def has_hooks(module) -> bool:
+    """Hooks of a norm inside the module, which only the old forward calls."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+
+
 def weight_name_of(module) -> str:
     """The module's only parameter, whatever its name is."""
     names = [name for name, _ in module.named_parameters(recurse=False) if name != "bias"]
     return names[0] if len(names) == 1 else "weight"
 
 
+def _counts(module, word: str) -> set[int]:
+    """The numbers that attributes of such a name hold and that divide the weight."""
+    weight = getattr(module, weight_name_of(module), None)
+    if weight is None or weight.dim() != 1:
+        return set()
+    named = {value for name, value in vars(module).items() if word in name and type(value) is int and value > 0}
+    return {value for value in named if len(weight) % value == 0}
+
+
 def group_counts(module) -> list[int]:
     """1, and what attributes such as group_size and n_groups may mean."""
-    weight, counts = getattr(module, weight_name_of(module), None), {1}
-    if weight is not None and weight.dim() == 1:
-        for name, value in vars(module).items():
-            if "group" in name and type(value) is int and value > 0 and len(weight) % value == 0:
-                counts |= {value, len(weight) // value}
-    return sorted(counts)
+    counts = _counts(module, "group")
+    weight = getattr(module, weight_name_of(module), None)
+    return sorted({1} | counts | {len(weight) // count for count in counts})
+
+
+def head_counts(module) -> list[int]:
+    return sorted(_counts(module, "heads") - {1})
 
 
 def run_plain(module, spec: Spec, x, out_dtype=None):
     """The result of a module without a gate on this library; out_dtype: its type, where it is not x's. Groups are short rows, each
     with weights of its own: torch's order of sums is that of a row."""
+    if spec.alone:
+        return _run_stats(x, eps_of(module, spec, x), 0.0, 0, 1, spec.mode, None)[0].to(x.dtype)
     weight, bias = getattr(module, spec.weight_name, None), getattr(module, "bias", None)
-    rows = x.movedim(1, -1) if spec.image_dims else x
+    rows = x.movedim(1, -1) if spec.image_dims else x.flatten(-2) if spec.heads else x
     if spec.groups > 1:
         rows, weight, bias = (t if t is None else t.unflatten(-1, (spec.groups, -1)) for t in (rows, weight, bias))
     y = _run(rows, weight, bias, eps_of(module, spec, x), spec.weight_offset, 0, 1, spec.mode | out_mode_of(x, out_dtype))

@@ -13,6 +13,7 @@ from ._torch_autograd import alive, differentiated_again, grouped, members_of, s
 from ._torch_options import channels_last, statistic_of
 
 _stats = torch.ops.rmsnorm._stats.default
+_LEAST = 2.0**-100  # of a factor whose quotient by k, and whose product with an element, keep their digits
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -24,26 +25,31 @@ class Statistics(NamedTuple):
     """``1 / sqrt(variance + eps)``."""
 
 
-def _slope(members, r, eps, mode):
-    """-dr by an element of the statistic, over that element and r: r**2 / k where eps is inside the root."""
+def _factors(members, r, dr, eps, mode):
+    """What an element of the statistic is multiplied by for -dx, one after the other. With eps inside the root that is 1 and
+    (dr * r**3) / k, in the order of autograd; where such numbers leave the range, in two parts that stay within it."""
     k = members.shape[-1]
     if not mode & (EPS_OUTSIDE | EPS_CLAMP):
-        return r * r / k
+        cube = r * r * r
+        usual = (cube > _LEAST) & ((dr * cube).abs() > _LEAST) & ((dr * cube).abs() < 1 / _LEAST)
+        return torch.where(usual, 1, r), torch.where(usual, dr * cube, r * r * dr) / k
     root = members.double().square().mean(-1, keepdim=True).sqrt()
     if mode & EPS_CLAMP:
-        return torch.where(root < eps, 0, r * r) / k
-    return r / (k * torch.where(root == 0, torch.inf, root).to(r.dtype))
+        return r, torch.where(root < eps, 0, r * r) / k * dr
+    return r, r / (k * torch.where(root == 0, torch.inf, root).to(r.dtype)) * dr
 
 
 def _gradient(dstats, x, stats, options):
+    dr = dstats[0].unsqueeze(-1)
     if differentiated_again():
         e, r, c = statistic(x, options)
-        along = members_of(e, options) * (c * dstats[0].unsqueeze(-1))
+        along = members_of(e, options) * (c * dr)
     else:
         e, r = grouped(x, options), stats[0].unsqueeze(-1)
         e = e - e.mean(-1, keepdim=True) if options[4] & LAYER else e
         members = members_of(e, options)
-        along = members * r * (_slope(members, r, options[0], options[4]) * dstats[0].unsqueeze(-1))
+        first, second = _factors(members, r, dr, options[0], options[4])
+        along = members * first * second
     dx = -scattered(along, e.shape[-1], options)
     if options[4] & LAYER:
         dx = dx + dstats[1].unsqueeze(-1) / e.shape[-1]

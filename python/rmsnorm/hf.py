@@ -15,10 +15,10 @@ import dataclasses
 
 import torch
 
-from . import _gated_trial, _pair_trial
+from . import _adaptive_trial, _gated_trial, _pair_trial, _trial
+from ._eligible import is_norm
 from ._options import TOLERANCE
-from ._spec import Spec, Trial, device_of, run_plain
-from ._trial import is_norm, served, try_module
+from ._spec import Spec, Trial, device_of
 
 __all__ = ["Entry", "Report", "Spec", "Trial", "patch"]
 
@@ -85,6 +85,15 @@ class Report:
 _ours: dict[type, type] = {}
 
 
+def _way_of(spec: Spec):
+    """The module whose ``served`` and ``run`` make calls of the forward."""
+    if spec.gate_place is not None:
+        return _gated_trial
+    if spec.parts is not None:
+        return _adaptive_trial
+    return _pair_trial if spec.eps_place == "clamp" else _trial
+
+
 class _Patched:
     """Before the module's own class: the forward of this library, and everything else as it was."""
 
@@ -93,17 +102,10 @@ class _Patched:
 
     def forward(self, *inputs, **named):
         trial, device = self._rmsnorm_trial, self._rmsnorm_device
-        if trial.spec.gate_place is not None:
-            arguments = _gated_trial.served(self, trial, device, inputs, named)
-            if arguments is not None:
-                return _gated_trial.run(self, *arguments)
-        elif trial.spec.eps_place == "clamp":
-            if _pair_trial.served(self, trial, device, inputs, named):
-                return _pair_trial.run(self, *inputs)
-        else:
-            arguments = served(self, trial, device, inputs, named)
-            if arguments is not None:
-                return run_plain(self, *arguments)
+        way = _way_of(trial.spec)
+        arguments = way.served(self, trial, device, inputs, named)
+        if arguments is not None:
+            return way.run(self, *arguments)
         return super().forward(*inputs, **named)  # what was not tried keeps the model's own arithmetic
 
     def __reduce_ex__(self, protocol):
@@ -143,8 +145,8 @@ def _device_around(model, name: str) -> str:
 def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     """Swaps every norm of the model whose arithmetic this library has, in place, and reports.
 
-    A norm is a module without children whose class has "norm" in its name, or one with a single parameter around such a norm that
-    has none, as MoonshineStreaming's. It is tried in bfloat16, float32 and its own type
+    A norm is a module without children whose class has "norm" in its name, one with a single parameter around such a norm that
+    has none, as MoonshineStreaming's, or one with a projection beside it. It is tried in bfloat16, float32 and its own type
     with random parameters. On the CPU an RMSNorm of torch's operations gets torch's order of sums and then gives the same bits.
     Where that cannot be had (LayerNorm, GPUs) the library's own order is taken if at most the share `tolerance` of the trial's
     16-bit elements differs, by a last place; a rounding in another place makes a quarter of them differ. With 0 nothing is
@@ -159,7 +161,8 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
     the library's own, so that a few bits differ. Calls without a gate, or with rows of a form that was not tried, go to the old forward.
 
     Of the norms that have the same results some differ in their gradients: T5's rounds both of its terms. So gradients are compared
-    as well. A norm of queries and keys, ``forward(query_states, key_states)``, is swapped if it is Zaya's.
+    as well. A norm of queries and keys, ``forward(query_states, key_states)``, is swapped if it is Zaya's. An adaptive norm,
+    ``forward(x, condition)``, is swapped if a projection inside it makes scale and shift of each sample; the projection stays.
 
     A norm whose weight is float32 is tried with rows of bfloat16 and float16 as well, and then gives what the module gives,
     float32 in Llama's case. Where this library has not that arithmetic, such calls go to the old forward, and the report says so.
@@ -181,7 +184,7 @@ def patch(model: torch.nn.Module, *, tolerance: float = TOLERANCE) -> Report:
             inner.update(module.children())
         elif is_norm(module) and module not in inner:
             module._rmsnorm_device = _device_around(model, name)
-            trial = try_module(module, tolerance, known)
+            trial = _trial.try_module(module, tolerance, known)
             if trial.spec is not None:
                 module.__class__ = _class_for(cls)
                 module._rmsnorm_trial = trial

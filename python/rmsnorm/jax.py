@@ -20,28 +20,19 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ._jax_calls import Operands, Options, check, lay_out, norm, quantised_norm
-from ._numpy import _float, _indices
+from ._jax_calls import Operands, check, lay_out, norm, quantised_norm
+from ._jax_options import options_of
+from ._jax_stats import Statistics, layer_norm_stats, rms_norm_stats
+from ._numpy import _float
 from ._numpy_quantised import Quantised
-from ._options import LAYER, Q8_0, Q8_0_BYTES, Q8_0_ELEMENTS, gate_mode, groups_of, mode_of, out_mode, partial_of, quantised_block
+from ._options import LAYER, Q8_0, Q8_0_BYTES, Q8_0_ELEMENTS, gate_mode, mode_of, quantised_block
 
-__all__ = ["Quantised", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "modulate", "rms_norm",
-           "rms_norm_quantised"]  # fmt: skip
+__all__ = ["Quantised", "Statistics", "add_layer_norm", "add_rms_norm", "layer_norm", "layer_norm_quantised", "layer_norm_stats",
+           "modulate", "rms_norm", "rms_norm_quantised", "rms_norm_stats"]  # fmt: skip
 
 
 def _operands(*arrays) -> Operands:
     return Operands(*(None if a is None else jnp.asarray(a) for a in arrays))
-
-
-def _options(x, mode, eps, weight_offset, partial=None, indices=None, groups=1, out_dtype=None) -> Options:
-    if partial is not None and indices is not None:
-        raise ValueError("partial and indices exclude each other")
-    if out_dtype is not None:
-        mode |= out_mode(jnp.dtype(out_dtype).name, x.dtype.name)
-    groups = groups_of(groups)
-    partial = partial_of(partial, x.shape[-1] if x.ndim else 0, groups)
-    elements = () if indices is None else tuple(_indices(indices))
-    return Options(_float("eps", eps), _float("weight_offset", weight_offset), partial, groups, mode, elements)
 
 
 def _run(operands, options):
@@ -52,14 +43,14 @@ def _run(operands, options):
 
 def _norm(mode, x, weight, bias, gate, *options):
     operands = _operands(x, None, gate, weight, bias)
-    return _run(operands, _options(operands.x, mode, *options))[0]
+    return _run(operands, options_of(operands.x, mode, *options))[0]
 
 
 def _add_norm(mode, x, residual, weight, bias, gate, *options):
     if residual is None:
         raise TypeError("residual must be an array, not None")
     operands = _operands(x, residual, gate, weight, bias)
-    found = _options(operands.x, mode, *options)
+    found = options_of(operands.x, mode, *options)
     dtype = operands.x.dtype
     if found.result_dtype(operands.x) != dtype and operands.residual.dtype != dtype:
         raise TypeError("out_dtype needs a residual of x's dtype: there are no gradients with a wider one")
@@ -219,7 +210,7 @@ def modulate(
         bias, alike = _modulation(x, jnp.asarray(shift), "shift")
         if alike != per_sample:
             raise ValueError("scale and shift must both belong to the samples, or both to the rows")
-    options = _options(x, mode, eps, weight_offset)._replace(heads_first=per_sample)
+    options = options_of(x, mode, eps, weight_offset)._replace(heads_first=per_sample)
     rows = x if per_sample else x.reshape(weight.shape)
     return _run(Operands(rows, None, None, weight, bias), options)[0].reshape(x.shape)
 
@@ -241,7 +232,7 @@ def _given_scale(scale):
 def _quantise(mode, x, weight, bias, residual, gate, dtype, block, scale, scale_least, return_y, *options) -> Quantised:
     operands = _operands(x, residual, gate, weight, bias)
     x = operands.x
-    found = _options(x, mode, *options)
+    found = options_of(x, mode, *options)
     code, width = quantised_block(dtype, block, scale is not None, x.shape[-1] if x.ndim else 0, found.groups)
     found = found._replace(q_dtype=code, scale_block=width, scale_least=_float("scale_least", scale_least))
     check(operands, found)

@@ -27,8 +27,13 @@ template <bool DEVICE> struct forward {
     gate.read("gate", &at);
     weight.read("weight", &at);
     bias.read("bias", &at);
-    read_options(&call.spec, &indices, stack + 2, &at);
-    mode = (int64_t)stack[6];
+    read_spec(stack + 2);
+  }
+
+  /* eps and what follows it. */
+  void read_spec(const word *stack) {
+    read_options(&call.spec, &indices, stack, &at);
+    mode = (int64_t)stack[4];
     call.torch_sums = (mode & PN_MODE_TORCH_SUMS) != 0;
   }
 

@@ -44,7 +44,7 @@ template <bool DEVICE> void stats_alone(word *stack, uint64_t, uint64_t) {
   f.x.take(stack[0]);
   f.indices.take_optional(stack[1 + SPEC_WORDS]);
   f.x.read("x", &f.at);
-  read_options(&f.call.spec, &f.indices, stack + 1, &f.at);
+  f.read_spec(stack + 1);
   f.run(true, false);
   stack[0] = f.stats.give();
 }

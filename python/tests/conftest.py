@@ -19,13 +19,13 @@ SUITES = {
         ["test_torch.py", "test_torch_nn.py", "test_torch_device.py", "test_torch_more.py", "test_torch_split.py",
          "test_torch_channels.py", "test_torch_types.py", "test_torch_modulate.py", "test_torch_steps.py", "test_torch_add.py",
          "test_torch_stats.py", "test_torch_quantised.py",
-         "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_gates_torch.py",
+         "test_torch_sharded.py", "test_torch_dtensor.py", "test_patch.py", "test_patch_forms.py", "test_gates_torch.py",
          "test_gates_patch.py"],
         ["rmsnorm.torch", "rmsnorm._torch_quantised", "rmsnorm._torch_stats", "rmsnorm.nn", "rmsnorm.sharded"],
     ),  # fmt: skip
     "cuda": (["test_torch_cuda.py", "test_torch_cuda_forms.py"], []),
-    "transformers": (["test_transformers.py", "test_kernels.py", "test_gates_transformers.py"], []),
-    "jax": (["test_jax.py"], ["rmsnorm.jax"]),
+    "transformers": (["test_transformers.py", "test_transformers_classes.py", "test_kernels.py", "test_gates_transformers.py"], []),
+    "jax": (["test_jax.py", "test_jax_stats.py"], ["rmsnorm.jax", "rmsnorm._jax_stats"]),
 }
 
 

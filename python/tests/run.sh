@@ -66,8 +66,7 @@ install_wheel() {
 make_sdist() {
   rm -rf "$work/dist-sdist" "$work/sdist"
   mkdir -p "$work/sdist"
-  (cd "$source" && "$work/venv-build/bin/python" -c \
-    'import scikit_build_core.build, sys; scikit_build_core.build.build_sdist(sys.argv[1])' "$work/dist-sdist")
+  (cd "$source" && "$work/venv-build/bin/python" "$tests/sdist.py" "$work/dist-sdist")
   tar -xzmf "$work"/dist-sdist/*.tar.gz -C "$work/sdist" --strip-components=1
 }
 

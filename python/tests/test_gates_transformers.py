@@ -126,7 +126,7 @@ def test_models(family, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["mamba2", "qwen3_next"])
-def test_generation_and_training(family):
+def test_generation_and_training(family, monkeypatch):
     """Decoding has rows of another form, one token at a time; gradients reach every parameter."""
     torch.manual_seed(6)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **MODELS[family])).eval()
@@ -139,8 +139,13 @@ def test_generation_and_training(family):
 
     tokens, own = model.generate(ids, max_new_tokens=8, do_sample=False), gradients()
     report = rmsnorm.patch(model)
+    seen, run = [], _torch_gates.run
+    monkeypatch.setattr(_torch_gates, "run", lambda *a: seen.append(1) or run(*a))
+    gated = sum(e.spec.gate_place is not None for e in report.patched)
     assert torch.equal(model.generate(ids, max_new_tokens=8, do_sample=False), tokens)
+    assert len(seen) == 8 * gated > 0
     found = gradients()
+    assert len(seen) == 9 * gated
     assert found.keys() == own.keys() and any("norm" in name for name in found)
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, own[name], rtol=1e-3, atol=float(1e-4 * own[name].abs().max()))

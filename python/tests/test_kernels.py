@@ -6,6 +6,7 @@ import importlib
 import kernels
 import pytest
 import torch
+from operators import CountedOperators
 from test_gates_transformers import MODELS
 from test_transformers import small_model
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -22,18 +23,9 @@ def kernelized(model, mode):
 
 def calls_of(model, ids):
     """How often the operators of this library run in a call of the model."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Count(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-            Count.count += "rmsnorm" in str(function)
-            return function(*arguments, **(keywords or {}))
-
-    with torch.no_grad(), Count():
+    with torch.no_grad(), CountedOperators() as operators:
         model(ids)
-    return Count.count
+    return operators.count
 
 
 @pytest.mark.parametrize("family, rounding", [("llama", "before_weight"), ("olmo2", "after_weight"), ("gpt_oss", "after_weight")])
@@ -55,6 +47,7 @@ def test_training_and_compile():
     model.float().train()
     own = torch.autograd.grad(model(ids, labels=ids).loss, list(model.parameters()))
     model = kernelized(model, kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE)
+    assert calls_of(model, ids) >= 5
     compiled = torch.compile(model.model.layers[0].input_layernorm, fullgraph=True)
     x = torch.randn(3, 128)
     assert torch.equal(compiled(x), model.model.layers[0].input_layernorm(x))
@@ -122,7 +115,10 @@ def test_a_gated_class_compiles():
     torch._dynamo.reset()
     norm = kernelized(gated("qwen3_next"), kernels.Mode.INFERENCE | kernels.Mode.TORCH_COMPILE)
     x, gate = (torch.randn(4, 7, 96).bfloat16() for _ in range(2))
-    assert torch.equal(torch.compile(norm, fullgraph=True)(x, gate), norm(x, gate))
+    norm(x, gate)  # with its trial
+    with CountedOperators() as operators:
+        expected = norm(x, gate)
+    assert operators.count == 1 and torch.equal(torch.compile(norm, fullgraph=True)(x, gate), expected)
 
 
 def test_a_model_with_gates(calls):
