@@ -18,7 +18,8 @@ if [ ! -e "$build/CMakeCache.txt" ]; then
     set -- -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache "$@"
   fi
 fi
-export CCACHE_NOHASHDIR=1 # so that the builds inside tests find what is compiled here
+# So that the builds inside tests, and another checkout, find what is compiled here.
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="$PWD"
 if ! cmake "$@" >"$log" 2>&1; then
   cat "$log" >&2
   exit 1

@@ -16,7 +16,8 @@ report=$build/tests-$part.xml
 # Tests run beside each other, so each build inside a test gets one core; those builds share what was compiled before.
 export RMSNORM_BUILD_JOBS=1
 if command -v ccache >/dev/null; then
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_NOHASHDIR=1
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="$PWD"
 fi
 
 if [ "$part" = first ]; then
