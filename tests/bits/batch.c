@@ -112,6 +112,113 @@ static void short_rows(void) {
   }
 }
 
+enum { MIXED_ROWS = 43, MIXED_COLS = 132 };
+
+/* Short rows of all kinds beside each other. The forward takes them in batches but not one alone, the backward not
+ * where each inner index has a weight, of which there is one here: the bits are the same. */
+typedef struct mixed_rows {
+  rms_kind kind;
+  rms_dtype type;
+  int weighted, biased, before;
+  int64_t cols;
+  unsigned char x[MIXED_ROWS * MIXED_COLS * 8], dy[MIXED_ROWS * MIXED_COLS * 8], y[2][MIXED_ROWS * MIXED_COLS * 8];
+  unsigned char weight[MIXED_COLS * 8], bias[MIXED_COLS * 8], sums[2][2][MIXED_COLS * 8];
+  unsigned char rstd[2][MIXED_ROWS * 8], mean[2][MIXED_ROWS * 8];
+} mixed_rows;
+
+static void fill_mixed_rows(mixed_rows *l, int spoiled) {
+  static const t_data kinds[] = {T_NORMAL, T_CONSTANT, T_HUGE, T_NORMAL, T_TINY, T_SPECIAL, T_CONSTANT};
+  const size_t row = (size_t)l->cols * rms_dtype_size(l->type);
+  for (int64_t i = 0; i < MIXED_ROWS; i++) {
+    t_data x = kinds[i % 7], dy = i % 5 == 3 ? T_CONSTANT : i % 11 == 7 ? T_HUGE : i % 13 == 8 ? T_TINY : T_NORMAL;
+    if (x == T_SPECIAL && !spoiled) x = T_NORMAL;
+    /* every third constant row is one of zeros */
+    t_fill(l->x + (size_t)i * row, l->type, l->cols, x, t_seed(), 1, x == T_SPECIAL ? 1 : i);
+    t_fill(l->dy + (size_t)i * row, l->type, l->cols, dy, t_seed(), 2, dy == T_CONSTANT ? 2 : i);
+  }
+  t_fill(l->weight, l->type, l->cols, T_NORMAL, t_seed(), 3, 0);
+  t_fill(l->bias, l->type, l->cols, T_NORMAL, t_seed(), 4, 0);
+}
+
+static rms_rounding rounding_of(const mixed_rows *l) {
+  return l->before ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+}
+
+/* `count` rows from `first` on; set: which of the results. */
+static void forward_mixed_rows(mixed_rows *l, int set, int64_t first, int64_t count, double eps) {
+  const size_t size = rms_dtype_size(l->type), row = (size_t)l->cols * size, stat = l->type == RMS_F64 ? 8 : 4;
+  const rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .rounding = rounding_of(l)};
+  rms_forward_args args = {.outer = count};
+  if (l->weighted) args.weight = l->weight;
+  if (l->biased) args.bias = l->bias;
+  args.x = (rms_const_view){l->x + (size_t)first * row, l->type};
+  args.y.data = l->y[set] + (size_t)first * row;
+  args.rstd = l->rstd[set] + (size_t)first * stat;
+  args.mean = l->mean[set] + (size_t)first * stat;
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+}
+
+static void backward_mixed_rows(mixed_rows *l, int set, int saved, double eps) {
+  rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .weight_per_inner = set};
+  spec.rounding = rounding_of(l);
+  rms_backward_args args = {.outer = MIXED_ROWS, .dweight = l->sums[set][0]};
+  if (l->weighted) args.weight = l->weight;
+  if (l->kind == RMS_KIND_LAYER) args.dbias = l->sums[set][1];
+  args.x = (rms_const_view){l->x, l->type};
+  args.dy.data = l->dy;
+  args.dx.data = l->y[set];
+  if (saved) args.rstd = l->rstd[0];
+  if (saved && l->kind == RMS_KIND_LAYER) args.mean = l->mean[0];
+  args.workspace_bytes = rms_backward_workspace(&spec, &args);
+  args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  free(args.workspace);
+}
+
+static void compare_mixed_rows(mixed_rows *l, int spoiled, double eps) {
+  const int64_t count = MIXED_ROWS * l->cols;
+  const rms_dtype stat = l->type == RMS_F64 ? RMS_F64 : RMS_F32;
+  t_context("kind %d, %d columns of type %d, weight %d, bias %d, before %d, spoiled %d, eps %g", (int)l->kind,
+            (int)l->cols, (int)l->type, l->weighted, l->biased, l->before, spoiled, eps);
+  fill_mixed_rows(l, spoiled);
+  forward_mixed_rows(l, 0, 0, MIXED_ROWS, eps);
+  for (int64_t i = 0; i < MIXED_ROWS; i++)
+    forward_mixed_rows(l, 1, i, 1, eps);
+  T_EQ_ELEMENTS(l->y[1], l->y[0], l->type, count);
+  T_EQ_ELEMENTS(l->rstd[1], l->rstd[0], stat, MIXED_ROWS);
+  T_EQ_ELEMENTS(l->mean[1], l->mean[0], stat, MIXED_ROWS);
+  for (int saved = 0; saved < 2; saved++) {
+    backward_mixed_rows(l, 0, saved, eps);
+    backward_mixed_rows(l, 1, saved, eps);
+    T_EQ_ELEMENTS(l->y[1], l->y[0], l->type, count);
+    for (int out = 0; out < (l->kind == RMS_KIND_LAYER ? 2 : 1); out++)
+      T_EQ_ELEMENTS(l->sums[1][out], l->sums[0][out], l->type, l->cols);
+  }
+}
+
+static void mixed_rows_alone(void) {
+  static const int64_t cols[] = {1, 16, 33, 64, 100, 128, MIXED_COLS};
+  mixed_rows *l = malloc(sizeof *l);
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; T_CHECK(l != NULL) && isa < isas.count; isa++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+    for (size_t c = 0; c < T_COUNT(cols); c++)
+      for (size_t n = 0; n < T_COUNT(dtypes) * 24 && t_failures() < 20; n++) {
+        static const int forms[][3] = {{RMS_KIND_RMS, 1, 0},   {RMS_KIND_RMS, 0, 0},   {RMS_KIND_LAYER, 1, 1},
+                                       {RMS_KIND_LAYER, 1, 0}, {RMS_KIND_LAYER, 0, 1}, {RMS_KIND_LAYER, 0, 0}};
+        const int *form = forms[n / 4 % 6];
+        l->cols = cols[c];
+        l->type = dtypes[n / 24];
+        l->kind = (rms_kind)form[0];
+        l->weighted = form[1];
+        l->biased = form[2];
+        l->before = (c + n / 4) & 1;
+        compare_mixed_rows(l, n & 1, n & 2 ? 0.0 : 1e-5);
+      }
+  }
+  free(l);
+}
+
 static void compare_executor(const t_result *expected, const t_call *call, const rms_executor *executor, int64_t gap) {
   t_layout layout = t_dense;
   layout.outer_gap = gap;
@@ -260,8 +367,9 @@ static void long_rows(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"rows_alone", rows_alone}, {"short_rows", short_rows}, {"executors", executors},
-                                 {"openmp", openmp},         {"row_sums", row_sums},     {"wide_rows", wide_rows},
-                                 {"long_rows", long_rows}};
+  static const t_case cases[] = {{"rows_alone", rows_alone}, {"short_rows", short_rows},
+                                 {"executors", executors},   {"openmp", openmp},
+                                 {"row_sums", row_sums},     {"wide_rows", wide_rows},
+                                 {"long_rows", long_rows},   {"mixed_rows_alone", mixed_rows_alone}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -147,7 +147,9 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
     rows.ahead_x = rms_segment(&job->x, at, lay, T_SIZE) - x0;
     rows.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type)) - dy0;
   }
-  if (is_short) {
+  if (is_short && layer) {
+    K(add_short_layer_rows)(job, &rows, &m, K(number_of)(job, i), (int)n, zero_r);
+  } else if (is_short) {
     K(add_short_rows)(job, &rows, &m, K(number_of)(job, i), (int)n, zero_r);
   } else {
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&row, lay)) {

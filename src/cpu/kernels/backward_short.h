@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first sweep of short rows of RMSNorm, up to a batch of them together: as in forward_short.h eight trees of
- * additions run side by side, and so do the divisions and roots. Rows that are out of range are measured again by
- * K(add_row), but for the usual ones of them: zeros, and those with a NaN. */
+ * The first sweep of short rows, up to a batch of them together: as in short_sums.h eight trees of additions run side
+ * by side, and so do the divisions and roots. Rows that are out of range are measured again by K(add_row), but for the
+ * usual ones of them: zeros, and of RMSNorm those with a NaN. */
 
 enum { K(SHORT_BACK_BYTES) = 1024 }; /* a row of x at most: what the sweep reads of a batch stays in the L1 cache */
 
@@ -17,7 +17,7 @@ INLINE int64_t K(step_of)(const rms_rows *rows, int64_t inner) {
 
 static bool K(are_short_rows)(const rms_backward_job *job, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
-  return lay->kind == RMS_KIND_RMS && lay->eps_place == RMS_EPS_INSIDE && lay->width * T_SIZE <= K(SHORT_BACK_BYTES) &&
+  return lay->eps_place == RMS_EPS_INSIDE && lay->width * T_SIZE <= K(SHORT_BACK_BYTES) &&
          !K(is_mixed_back)(job, gains) && !K(are_raw)(gains) && !job->stats_in && !job->sums_in && job->row_step == 1 &&
          K(are_even)(&job->x, lay->inner) && K(are_even)(&job->dy, lay->inner) && K(are_even)(&job->dx, lay->inner);
 }
@@ -84,21 +84,34 @@ NOINLINE bool K(is_plain)(const K(gradient) * s, REAL sum, REAL ux, REAL *r, REA
   return true;
 }
 
-/* m->s is the first of n rows, and number its own. */
-NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * rows, K(measured) * m, int64_t number,
-                                int n, REAL zero_r) {
-  const rms_layout *lay = &job->lay;
-  const int64_t x_step = K(step_of)(&job->x, lay->inner), dy_step = K(step_of)(&job->dy, lay->inner);
-  const int64_t dx_step = K(step_of)(&job->dx, lay->inner);
-  VEC folded[K(BATCH)];
-  REAL sum[K(BATCH)], ux[K(BATCH)];
-  int in_range[K(BATCH)];
-  unsigned out = 0, zeros = 0;
+/* m->s is the first of n rows. */
+INLINE void K(open_short_rows)(const rms_backward_job *job, K(gradient_rows) * rows, const K(measured) * m, int n) {
+  const int64_t inner = job->lay.inner, x_step = K(step_of)(&job->x, inner), dy_step = K(step_of)(&job->dy, inner);
+  const int64_t dx_step = K(step_of)(&job->dx, inner);
   for (int b = 0; b < n; b++) {
     rows->x[b] = m->s.x.x + b * x_step;
     rows->dy[b] = m->s.dy + b * dy_step;
     rows->dx[b] = m->s.dx + b * dx_step;
   }
+}
+
+/* m->s is row b from here on. */
+INLINE void K(move_to_row)(K(measured) * m, const K(gradient_rows) * rows, int b) {
+  m->s.x.x = rows->x[b];
+  m->s.dy = rows->dy[b];
+  m->s.dx = rows->dx[b];
+}
+
+/* number: that of the first row. */
+NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * rows, K(measured) * m, int64_t number,
+                                int n, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  const int64_t x_step = K(step_of)(&job->x, lay->inner);
+  VEC folded[K(BATCH)];
+  REAL sum[K(BATCH)], ux[K(BATCH)];
+  int in_range[K(BATCH)];
+  unsigned out = 0, zeros = 0;
+  K(open_short_rows)(job, rows, m, n);
   if (job->rstd) {
     for (int b = 0; b < K(BATCH); b++)
       sum[b] = rows->r[b] = 1;
@@ -123,9 +136,7 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
     return;
   }
   for (int b = 0; b < n; b++) {
-    m->s.x.x = rows->x[b];
-    m->s.dy = rows->dy[b];
-    m->s.dx = rows->dx[b];
+    K(move_to_row)(m, rows, b);
     rows->count = b + 1;
     if (zeros >> b & 1 && K(is_u_in_range)(ux[b])) {
       rows->r[b] = zero_r;
@@ -139,6 +150,103 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
       m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], 0, 0, 0}), (REAL)lay->k);
     else
       m->st = (K(statistic)){rows->r[b], 0, 0, (REAL)lay->k, 0, false};
+    K(add_row)(job, rows, m, number + b, zero_r);
+  }
+}
+
+/* ---- LayerNorm ---- */
+
+/* The lanes of sum(u*h) and sum(u) of each row, each added up to one vector; of rows to be left out, which have a bit
+ * in `out`, ones. */
+INLINE void K(fold_layer_gradients)(VEC *ux, VEC *u, const K(gradient_rows) * rows, const K(gradient) * given,
+                                    int count, unsigned out, K(sweep) w) {
+  K(gradient) s = *given;
+  for (int b = 0; b < count; b++) {
+    ux[b] = u[b] = V(set)(1);
+    if (out >> b & 1) continue;
+    const K(statistic_vectors) st = {V(set)(rows->r[b]), V(set)(rows->mean[b])};
+    s.x = K(x_source)(rows->x[b]);
+    s.dy = rows->dy[b];
+    const K(sum_quad) q = K(add_gradient_portion)(&s, &s.x, 0, s.width, st, w);
+    ux[b] = V(add)(V(add)(q.a.ux, q.c.ux), V(add)(q.b.ux, q.d.ux));
+    u[b] = V(add)(V(add)(q.a.u, q.c.u), V(add)(q.b.u, q.d.u));
+  }
+  for (int b = count; b < K(BATCH); b++)
+    ux[b] = u[b] = V(set)(1);
+}
+
+NOINLINE void K(fold_layer_products)(VEC *ux, VEC *u, const K(gradient_rows) * rows, const K(gradient) * s, int count,
+                                     unsigned out) {
+  if (s->gain)
+    K(fold_layer_gradients)(ux, u, rows, s, count, out, (K(sweep)){.layer = true, .common = true, .weighted = true});
+  else
+    K(fold_layer_gradients)(ux, u, rows, s, count, out, (K(sweep)){.layer = true, .common = true});
+}
+
+/* a and b of a batch; whether each row is in range. */
+INLINE bool K(finish_layer_gradients)(K(gradient_rows) * rows, int *in_range, const REAL *ux, const REAL *u, REAL k) {
+  int all = 1;
+  for (int b = 0; b < K(BATCH); b++) {
+    const REAL r = rows->r[b], mean = rows->mean[b], size = ABS(ux[b]), other = ABS(u[b]);
+    rows->a[b] = ux[b] / k;
+    rows->b[b] = u[b] / k;
+    rows->c[b] = 0;
+    in_range[b] = (r >= R_LEAST) & (r <= R_MOST) & (mean == mean) & ((size >= SUM_LEAST) | (other >= SUM_LEAST)) &
+                  (size <= SUM_MOST) & (other <= SUM_MOST);
+    all &= in_range[b];
+  }
+  return all;
+}
+
+/* The statistics of n rows. Returns a bit for each row whose statistic must be formed again. */
+INLINE unsigned K(layer_statistics)(const rms_backward_job *job, K(gradient_rows) * rows, REAL *sum, const char *x,
+                                    int64_t number, int n, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  const int64_t x_step = K(step_of)(&job->x, lay->inner);
+  unsigned out = 0;
+  if (job->rstd) {
+    for (int b = 0; b < K(BATCH); b++) {
+      rows->r[b] = b < n ? ((const REAL *)job->rstd)[number + b] : 1;
+      rows->mean[b] = b < n && job->mean ? ((const REAL *)job->mean)[number + b] : 0;
+    }
+    return 0;
+  }
+  if (K(measure_layer_batch)(rows->r, rows->mean, sum, x, x_step, n, lay->k, (REAL)lay->eps) == K(IN_RANGE)) return 0;
+  const bool zeros = K(are_zero_rows)(x, x_step, sum, n, lay->k);
+  for (int b = 0; b < n; b++)
+    if (zeros && sum[b] == 0)
+      rows->r[b] = zero_r;
+    else
+      out |= (unsigned)!K(squares_in_range)(sum[b]) << b;
+  return out;
+}
+
+/* As K(add_short_rows). */
+NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_rows) * rows, K(measured) * m,
+                                      int64_t number, int n, REAL zero_r) {
+  const rms_layout *lay = &job->lay;
+  VEC folded_ux[K(BATCH)], folded_u[K(BATCH)];
+  REAL sum[K(BATCH)], ux[K(BATCH)], u[K(BATCH)];
+  int in_range[K(BATCH)];
+  K(open_short_rows)(job, rows, m, n);
+  const unsigned out = K(layer_statistics)(job, rows, sum, m->s.x.x, number, n, zero_r);
+  K(fold_layer_products)(folded_ux, folded_u, rows, &m->s, n, out);
+  V(sum8)(ux, folded_ux, EO);
+  V(sum8)(u, folded_u, EO);
+  if (__builtin_expect(K(finish_layer_gradients)(rows, in_range, ux, u, (REAL)lay->k) && !out, 1)) {
+    rows->count = n;
+    return;
+  }
+  for (int b = 0; b < n; b++) {
+    const K(statistic) st = {rows->r[b], rows->mean[b], 0, (REAL)lay->k, 0, false};
+    const bool known = K(r_in_range)(st) && !(out >> b & 1);
+    K(move_to_row)(m, rows, b);
+    rows->count = b + 1;
+    if (known && (in_range[b] || (ux[b] == 0 && u[b] == 0 && K(are_zeros)(&m->s.dy, 1, lay->width, T_SIZE)))) continue;
+    rows->count = b;
+    m->st = st;
+    if (out >> b & 1)
+      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], rows->mean[b], 0, 0}), (REAL)lay->k);
     K(add_row)(job, rows, m, number + b, zero_r);
   }
 }

@@ -91,11 +91,29 @@ static bool K(forward_is_common)(const rms_forward_job *job) {
          job->y_type == T;
 }
 
-/* Rows for forward_short.h: RMSNorm with a weight and nothing else. */
-static bool K(is_short_rms)(const rms_forward_job *job, const K(gains) * gains) {
-  return !gains->mixed && job->lay.kind == RMS_KIND_RMS && gains->gain && !gains->bias && !job->residual.data &&
+/* Rows for forward_short.h: RMSNorm, or LayerNorm that is rounded once, and nothing else, with or without a weight and
+ * (LayerNorm) a bias. */
+static bool K(is_short)(const rms_forward_job *job, const K(gains) * gains) {
+  const bool layer = job->lay.kind == RMS_KIND_LAYER, whole = gains->gain && (gains->bias || !layer);
+  if (layer ? K(rounds_before)(&job->lay) : gains->bias != NULL) return false;
+  return !gains->mixed && !K(are_raw)(gains) && (whole || gains->inner == 0) && !job->residual.data &&
          !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE &&
          job->lay.steps < RMS_STEPS_RSTD;
+}
+
+/* The loops of short rows have a gain, and of LayerNorm a bias. Where the job has none, ones and -0 change no bit. */
+static void K(complete_gains)(const rms_layout *lay, K(gains) * gains, REAL room[2][K(GAIN_BYTES) / sizeof(REAL)]) {
+  const int64_t pitch = (lay->width + LANES - 1) / LANES * LANES;
+  if (!gains->gain) {
+    for (int64_t j = 0; j < pitch; j++)
+      room[0][j] = 1;
+    gains->gain = room[0];
+  }
+  if (!gains->bias && lay->kind == RMS_KIND_LAYER) {
+    for (int64_t j = 0; j < pitch; j++)
+      room[1][j] = -(REAL)0;
+    gains->bias = room[1];
+  }
 }
 
 KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
@@ -109,11 +127,14 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
   }
   if (common && !(gains.mixed && job->gate.data)) {
     int64_t batch = K(batch_of)(job);
-    int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : K(SHORT_BYTES);
-    if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short_rms)(job, &gains))
-      K(forward_short)(job, gains.gain, gains.inner, first, last);
-    else
+    const bool layer = lay->kind == RMS_KIND_LAYER;
+    int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : layer ? K(SHORT_LAYER_BYTES) : K(SHORT_BYTES);
+    if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short)(job, &gains)) {
+      K(complete_gains)(lay, &gains, room);
+      K(forward_short)(job, gains.gain, gains.bias, gains.inner, first, last);
+    } else {
       K(forward_batches)(job, &gains, batch, K(room_left)(&gains, room), first, last);
+    }
   } else {
     rms_cursor at = rms_cursor_at(lay, first);
     for (int64_t i = first; i < last; i++, rms_cursor_next(&at, lay))

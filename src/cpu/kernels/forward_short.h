@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short rows (QK norm) of RMSNorm with a weight and nothing else, in batches: eight trees of
- * additions run side by side in vectors, so do the divisions and roots, and while those are under way the batch before
- * is written. Past the caches a batch is written at once, which is quicker there (docs/log/cpu.md). The same arithmetic
- * as forward_segment.h in another order of work. */
+ * Short rows (QK norm) of RMSNorm with a gain, and of LayerNorm with a gain and a bias, in batches that short_sums.h
+ * measures: while the roots of one batch are under way the batch before is written. Past the caches a batch is written
+ * at once, which is quicker there (docs/log/cpu.md). The same arithmetic as forward_segment.h in another order of
+ * work. */
 
 enum {
   K(SHORT_BYTES) = 2048,       /* a row at most                                        */
+  K(SHORT_LAYER_BYTES) = 3072, /* the same of LayerNorm                                */
   K(SHORT_STREAM_BYTES) = 4096 /* past the caches: a row at most, and a batch of them  */
 };
 
@@ -15,137 +16,14 @@ typedef struct {
   const char *x;
   char *y;
   const REAL *gain; /* in lane order */
+  const REAL *bias; /* so too; NULL: RMSNorm */
   int64_t x_step, y_step, gain_step, first;
   int from, count; /* rows from..count-1 are to be written */
   bool stretch;    /* they are written as one stretch of memory */
   unsigned scaled; /* a bit for each row that must be scaled: they go another way */
-  REAL sum[K(BATCH)], r[K(BATCH)];
+  REAL sum[K(BATCH)], r[K(BATCH)], mean[K(BATCH)];
   int e[K(BATCH)]; /* of the rows that must be scaled: by 2^e */
 } K(batch);
-
-/* The squares of k elements, added up to one vector: the rest of the tree is V(sum8). */
-INLINE VEC K(fold_lanes)(K(lanes) acc) {
-  return V(add)(V(add)(acc.a, acc.c), V(add)(acc.b, acc.d));
-}
-
-INLINE VEC K(fold_source)(const K(source) * s, int64_t k, K(summand) squares) {
-  VEC zero = V(set)(0);
-  K(lanes) acc = {zero, zero, zero, zero};
-  int64_t j = squares.as.scaled ? 0 : K(to_line)(s->x, k);
-  if (j > 0) acc.d = K(add_lead)(acc.d, s->x, j, zero, squares);
-  for (; j + K(QUAD) <= k; j += K(QUAD))
-    acc = K(add_quad)(acc, s, j, K(QUAD), zero, squares);
-  if (j < k) acc = K(add_tail)(acc, s, j, k - j, zero, squares);
-  return K(fold_lanes)(acc);
-}
-
-INLINE VEC K(fold_squares)(const char *x, int64_t k) {
-  const K(source) s = K(x_source)(x);
-  return K(fold_source)(&s, k, (K(summand)){.squares = true});
-}
-
-/* The same of x times 2^e. */
-NOINLINE VEC K(fold_scaled)(const char *x, int64_t k, int e) {
-  K(source) s = K(x_source)(x);
-  K(set_scale)(&s, e);
-  return K(fold_source)(&s, k, (K(summand)){.squares = true, .as.scaled = true});
-}
-
-/* One vector of a row of `whole` vectors and `rest` elements. */
-INLINE VEC K(square_vector)(VEC acc, const char *x, int i, int whole, int rest) {
-  if (i > whole || (i == whole && rest == 0)) return acc;
-  VEC v = i < whole ? K(load)(x, i * LANES, LANES, false) : V(load_n)(x + i * LANES * T_SIZE, rest, T, EO);
-  return V(fma)(v, v, acc);
-}
-
-/* The same for k = whole*LANES + rest, `whole` being a constant of at most 8: no loop. */
-INLINE VEC K(fold_short)(const char *x, int whole, int rest) {
-  VEC zero = V(set)(0);
-  K(lanes) acc = {zero, zero, zero, zero};
-  acc.a = K(square_vector)(acc.a, x, 0, whole, rest);
-  acc.b = K(square_vector)(acc.b, x, 1, whole, rest);
-  acc.c = K(square_vector)(acc.c, x, 2, whole, rest);
-  acc.d = K(square_vector)(acc.d, x, 3, whole, rest);
-  acc.a = K(square_vector)(acc.a, x, 4, whole, rest);
-  acc.b = K(square_vector)(acc.b, x, 5, whole, rest);
-  acc.c = K(square_vector)(acc.c, x, 6, whole, rest);
-  acc.d = K(square_vector)(acc.d, x, 7, whole, rest);
-  return K(fold_lanes)(acc);
-}
-
-INLINE void K(fold_each)(VEC *sums, const char *x, int64_t step, int count, int64_t k, int whole) {
-  int rest = (int)(k - whole * LANES);
-  for (int b = 0; b < count; b++, x += step)
-    sums[b] = K(fold_short)(x, whole, rest);
-}
-
-NOINLINE void K(fold_rows)(VEC *sums, const char *x, int64_t step, int count, int64_t k) {
-  if (k > 2 * K(QUAD) || (T == REAL_TYPE && k > K(QUAD) && step % 64 != 0)) {
-    for (int b = 0; b < count; b++, x += step)
-      sums[b] = K(fold_squares)(x, k);
-    return;
-  }
-  switch ((int)(k / LANES)) {
-  case 0:
-    K(fold_each)(sums, x, step, count, k, 0);
-    break;
-  case 1:
-    K(fold_each)(sums, x, step, count, k, 1);
-    break;
-  case 2:
-    K(fold_each)(sums, x, step, count, k, 2);
-    break;
-  case 3:
-    K(fold_each)(sums, x, step, count, k, 3);
-    break;
-  case 4:
-    K(fold_each)(sums, x, step, count, k, 4);
-    break;
-  case 5:
-    K(fold_each)(sums, x, step, count, k, 5);
-    break;
-  case 6:
-    K(fold_each)(sums, x, step, count, k, 6);
-    break;
-  case 7:
-    K(fold_each)(sums, x, step, count, k, 7);
-    break;
-  default:
-    K(fold_each)(sums, x, step, count, k, 8);
-    break;
-  }
-}
-
-/* What is to be done about the sums of a batch: nothing; those that are zero must be rows of zeros, whose r is right;
- * those out of range must be looked at one by one. */
-typedef enum { K(IN_RANGE), K(ZEROS), K(OTHERS) } K(batch_state);
-
-/* r of a whole batch, in loops that the compiler makes vectors of. Without eps nothing must be divided by zero: rows of
- * zeros stand as if they were in range until they are looked at. */
-INLINE K(batch_state) K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
-  const REAL least = eps > 0 ? 0 : TINY;
-  int in_range = 1, calm = eps > 0;
-  for (int b = 0; b < K(BATCH); b++) {
-    REAL safe = sum[b] > least ? sum[b] : least;
-    r[b] = 1 / SQRT(safe / k + eps);
-  }
-  for (int b = 0; b < K(BATCH); b++) {
-    const int in = (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
-    in_range &= in;
-    calm &= in | (sum[b] == 0);
-  }
-  return in_range ? K(IN_RANGE) : calm ? K(ZEROS) : K(OTHERS);
-}
-
-NOINLINE K(batch_state)
-    K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
-  VEC squares[K(BATCH)];
-  K(fold_rows)(squares, x, step, count, k);
-  for (int b = count; b < K(BATCH); b++)
-    squares[b] = V(set)(1);
-  V(sum8)(sum, squares, EO);
-  return K(finish_batch)(r, sum, (REAL)k, eps);
-}
 
 /* What is known at the call: non-temporal stores; rounding before the weight. */
 typedef struct {
@@ -289,23 +167,6 @@ NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool 
   K(write_each)(batch, width, -1, (K(short_form)){stream, .before = true});
 }
 
-/* Whether a sum of squares is zero: then it is +0. Integers compare quicker. */
-INLINE bool K(is_no_bit_set)(REAL sum) {
-  return T_SIZE == 8 ? rms_bits_f64((double)sum) == 0 : rms_bits_f32((float)sum) == 0;
-}
-
-/* Whether all rows whose sum is zero are rows of zeros: usually so. They are listed first, because which they are
- * cannot be predicted. n: elements of a row that are looked at. */
-NOINLINE bool K(are_zero_rows)(const char *x, int64_t x_step, const REAL *sum, int count, int64_t n) {
-  const char *rows[K(BATCH)];
-  int zeros = 0;
-  for (int b = 0; b < count; b++) {
-    rows[zeros] = x + b * x_step;
-    zeros += K(is_no_bit_set)(sum[b]);
-  }
-  return K(are_zeros)(rows, zeros, n, T_SIZE);
-}
-
 /* The rows whose sum is out of range. Rows of zeros and rows with a NaN need no scale: see K(settle). So do those with
  * an infinity, whose r is right. The others are measured again as in K(measure_scaled), with one tree for all. */
 NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_zeros, REAL zero_r) {
@@ -342,12 +203,75 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_
   }
 }
 
+/* ---- LayerNorm ---- */
+
+INLINE void K(layer_vector)(char *y, const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j,
+                            int n, bool stream) {
+  VEC h = V(mul)(V(sub)(K(load)(x, j, n, false), mean), r);
+  K(put_clean)(y, j, n, V(fma)(h, K(load_gain)(gain, j, n), K(load_gain)(bias, j, n)), stream);
+}
+
+INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stream) {
+  for (int b = batch->from; b < batch->count; b++) {
+    const char *x = batch->x + b * batch->x_step;
+    char *y = batch->y + b * batch->y_step;
+    const REAL *gain = batch->gain + b * batch->gain_step, *bias = batch->bias + b * batch->gain_step;
+    const VEC r = V(set)(batch->r[b]), mean = V(set)(batch->mean[b]);
+    int64_t j = K(to_line)(y, width);
+    if (j > 0) K(layer_vector)(y, x, gain, bias, r, mean, 0, (int)j, stream);
+    for (; j + LANES <= width; j += LANES)
+      K(layer_vector)(y, x, gain, bias, r, mean, j, LANES, stream);
+    if (j < width) K(layer_vector)(y, x, gain, bias, r, mean, j, (int)(width - j), stream);
+  }
+}
+
+NOINLINE void K(write_layer)(const K(batch) * batch, int64_t width) {
+  K(write_layer_rows)(batch, width, false);
+}
+
+NOINLINE void K(write_layer_stream)(const K(batch) * batch, int64_t width) {
+  K(write_layer_rows)(batch, width, true);
+}
+
+/* The rows whose sum is out of range, one by one. Rows of zeros have the right r, unless there is no eps. */
+NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_zeros, REAL zero_r) {
+  for (int b = 0; b < batch->count; b++) {
+    K(moment) m = {batch->sum[b], batch->mean[b], 0, 0};
+    if (K(squares_in_range)(m.sum)) continue;
+    if (m.sum == 0 && are_zeros) {
+      batch->r[b] = zero_r;
+      continue;
+    }
+    K(source) s = K(x_source)(batch->x + b * batch->x_step);
+    m = K(settle)(lay, &s, m);
+    batch->scaled |= (unsigned)(m.e != 0) << b;
+    batch->e[b] = m.e;
+    batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;
+    batch->mean[b] = m.mean;
+  }
+}
+
+/* ---- batches ---- */
+
+static void K(settle_rows)(const rms_layout *lay, K(batch) * batch, K(batch_state) state, REAL zero_r) {
+  const bool are_zeros = K(are_zero_rows)(batch->x, batch->x_step, batch->sum, batch->count, lay->k);
+  if (state == K(ZEROS) && are_zeros) return;
+  if (batch->bias)
+    K(settle_layer)(lay, batch, are_zeros, zero_r);
+  else
+    K(settle_batch)(lay, batch, are_zeros, zero_r);
+}
+
 static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch) {
   for (int b = batch->from; job->rstd && b < batch->count; b++)
     ((REAL *)job->rstd)[batch->first + b] = batch->r[b];
   for (int b = batch->from; job->mean && b < batch->count; b++)
-    ((REAL *)job->mean)[batch->first + b] = 0;
-  if (K(rounds_before)(&job->lay))
+    ((REAL *)job->mean)[batch->first + b] = batch->bias ? batch->mean[b] : 0;
+  if (batch->bias && job->stream_y)
+    K(write_layer_stream)(batch, job->lay.width);
+  else if (batch->bias)
+    K(write_layer)(batch, job->lay.width);
+  else if (K(rounds_before)(&job->lay))
     K(write_batch_before)(batch, job->lay.width, job->stream_y);
   else if (batch->stretch)
     K(write_stretch)(batch, job->lay.width);
@@ -372,7 +296,12 @@ INLINE void K(write_scaled_row)(const K(batch) * batch, int b, int64_t width, K(
 }
 
 NOINLINE void K(write_short_scaled)(const rms_forward_job *job, const K(batch) * batch, int b) {
-  const K(statistic) st = {batch->r[b], 0, 0, (REAL)job->lay.k, batch->e[b], false};
+  const K(statistic) st = {batch->r[b], batch->bias ? batch->mean[b] : 0, 0, (REAL)job->lay.k, batch->e[b], false};
+  if (batch->bias) {
+    const rms_cursor at = rms_cursor_at(&job->lay, batch->first + b);
+    K(forward_measured)(job, &at, st, batch->first + b);
+    return;
+  }
   if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
   if (K(rounds_before)(&job->lay))
     K(write_scaled_row)(batch, b, job->lay.width, (K(short_form)){.before = true});
@@ -418,11 +347,11 @@ static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
   return to;
 }
 
-/* gain: in lane order, gain_inner elements from one inner index to the next. Rows take at most SHORT_BYTES, and what
- * two batches read stays in the first-level cache until it is written; past the caches at most SHORT_STREAM_BYTES, and
- * so does a batch. */
-static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64_t gain_inner, int64_t first,
-                             int64_t last) {
+/* gain, bias: in lane order, gain_inner elements from one inner index to the next; bias is NULL for RMSNorm. Rows take
+ * at most SHORT_BYTES (LayerNorm: SHORT_LAYER_BYTES), and what two batches read stays in the first-level cache until it
+ * is written; past the caches at most SHORT_STREAM_BYTES, and so does a batch. */
+static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const REAL *bias, int64_t gain_inner,
+                             int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   const rms_rows *x = &job->x, *y = &job->y;
   const int64_t inner = lay->inner, room = job->stream_y ? K(SHORT_STREAM_BYTES) : 4 * K(SHORT_BYTES);
@@ -433,8 +362,8 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
   int64_t gain_step = inner == 1 ? 0 : gain_inner;
   const int64_t most = K(fit)(room, lay->width * T_SIZE);
   REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
-  bool stretch =
-      K(is_stretch)(lay, x_step, y_step) && !job->stream_y && gain_step == 0 && even && last - first >= K(BATCH);
+  bool stretch = K(is_stretch)(lay, x_step, y_step) && !bias && !job->stream_y && gain_step == 0 && even &&
+                 last - first >= K(BATCH);
   if (stretch) gain = K(repeat_gain)(repeated, gain, lay->width);
   const K(moment) zeros = {0, 0, 0, 0};
   const REAL zero_r = K(finish)(lay, zeros, (REAL)lay->k).r; /* of a row of zeros */
@@ -450,6 +379,7 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->x = x0 + (i - start) * x_step;
       batch->y = y0 + (i - start) * y_step;
       batch->gain = gain0 + (i - start) * gain_step;
+      batch->bias = bias ? bias + at.inner * gain_inner + (i - start) * gain_step : NULL;
       batch->x_step = x_step;
       batch->y_step = y_step;
       batch->gain_step = gain_step;
@@ -460,12 +390,11 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, int64
       batch->scaled = 0;
       for (int b = 0; job->stream_y && lay->k < lay->width && b < batch->count; b++)
         K(read_ahead)(batch->x + b * x_step, lay->width * T_SIZE);
+      const REAL eps = (REAL)lay->eps;
       const K(batch_state) state =
-          K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, (REAL)lay->eps);
-      if (__builtin_expect(state != K(IN_RANGE), 0)) {
-        const bool are_zeros = K(are_zero_rows)(batch->x, x_step, batch->sum, batch->count, lay->k);
-        if (state == K(OTHERS) || !are_zeros) K(settle_batch)(lay, batch, are_zeros, zero_r);
-      }
+          bias ? K(measure_layer_batch)(batch->r, batch->mean, batch->sum, batch->x, x_step, batch->count, lay->k, eps)
+               : K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, eps);
+      if (__builtin_expect(state != K(IN_RANGE), 0)) K(settle_rows)(lay, batch, state, zero_r);
       if (job->stream_y)
         K(end_batch)(job, batch);
       else if (before)

@@ -10,6 +10,7 @@
 #include "batch.h"
 #include "forward_segment.h"
 #include "forward_common.h"
+#include "short_sums.h"
 #include "forward_short.h"
 #include "forward_row.h"
 #include "stepwise.h"
