@@ -28,6 +28,11 @@ const bench_target BENCH_TARGETS[] = {
     {"rms:fwd:bf16:4096x128", TARGET_MEMCPY, 0.30},
     {"rms:fwd:bf16:4096x128", TARGET_SAVED, 1.03},
     {"rms:fwd:f32:1x64", TARGET_CALL, 45},
+    /* short rows without a weight: no more time than with one; of LayerNorm, a third more */
+    {"rms:fwd:f32:4096x128:w=none", TARGET_MEMCPY, 0.50, MEASURE_ESSENTIAL},
+    {"layer:fwd:f32:4096x128:bias", TARGET_MEMCPY, 0.50 / 1.33, MEASURE_ESSENTIAL},
+    {"layer:fwd:bf16:4096x128:bias", TARGET_MEMCPY, 0.30 / 1.33, MEASURE_ESSENTIAL},
+    {"layer:bwd:f32:4096x128:bias", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     /* Llama's order of rounding, wider rows, a gate: at most 1.1, 1 and 1.3 times the time of a byte without */
     {"rms:fwd:bf16:8192x4096:round=before", TARGET_CEILING, 0.75 / 1.1},
     {"rms:fwd:bf16:4096x8192", TARGET_CEILING, 0.75},
