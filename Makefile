@@ -19,10 +19,12 @@ TARGET ?= all
 gpu_answers = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 run_cuda    = $(or $(RMSNORM_CUDA),$(if $(filter-out 0,$(gpu_answers)),on -DCMAKE_CUDA_ARCHITECTURES=native,off))
 all_cuda    = $(or $(RMSNORM_CUDA),auto)
-# `make test-all` compiles for one architecture, which takes half the time: a test compiles a part of the rest.
-test_arch   = -DCMAKE_CUDA_ARCHITECTURES=$(if $(filter-out 0,$(gpu_answers)),native,90)
+# `make test-all` compiles for one architecture, the GPU's if there is one, which takes half the time: a test compiles a part
+# for the other one. The next `make` or `make install` compiles for all.
+gpu_arch    = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd 0-9)
+test_arch   = -DRMSNORM_TEST_ARCHITECTURE=$(or $(gpu_arch),90)
 
-settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+settings = -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DRMSNORM_TEST_ARCHITECTURE=
 # Tests and lab, which `make install` leaves out of a new build folder. `make run` builds no tests, but uses the settings of
 # `make test`, so that nothing is compiled twice.
 whole    = -DRMSNORM_TESTS=ON -DRMSNORM_LAB=auto

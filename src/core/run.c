@@ -79,9 +79,10 @@ static bool is_untouched(const char *address) {
 }
 
 bool rms_can_stream(const rms_rows *out, const rms_layout *lay, int64_t segment_bytes, int64_t segments) {
+  if (!out->data) return false;
   int64_t starts = (int64_t)((uintptr_t)out->data) | out->outer | (out->col ? out->col : out->inner);
   if (lay->groups > 1 && !out->col) starts |= segment_bytes;
-  if (!out->data || starts % 64 != 0) return false;
+  if (starts % 64 != 0) return false;
   return !is_untouched(out->data + segments / (lay->inner * lay->groups) / 2 * out->outer);
 }
 

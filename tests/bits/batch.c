@@ -119,7 +119,7 @@ enum { MIXED_ROWS = 43, MIXED_COLS = 132 };
 typedef struct mixed_rows {
   rms_kind kind;
   rms_dtype type;
-  int weighted, biased, before;
+  int weighted, biased, gated, before;
   int64_t cols;
   unsigned char x[MIXED_ROWS * MIXED_COLS * 8], dy[MIXED_ROWS * MIXED_COLS * 8], y[2][MIXED_ROWS * MIXED_COLS * 8];
   unsigned char weight[MIXED_COLS * 8], bias[MIXED_COLS * 8], sums[2][2][MIXED_COLS * 8];
@@ -129,8 +129,12 @@ typedef struct mixed_rows {
 static void fill_mixed_rows(mixed_rows *l, int spoiled) {
   static const t_data kinds[] = {T_NORMAL, T_CONSTANT, T_HUGE, T_NORMAL, T_TINY, T_SPECIAL, T_CONSTANT};
   const size_t row = (size_t)l->cols * rms_dtype_size(l->type);
-  for (int64_t i = 0; i < MIXED_ROWS; i++) {
-    t_data x = kinds[i % 7], dy = i % 5 == 3 ? T_CONSTANT : i % 11 == 7 ? T_HUGE : i % 13 == 8 ? T_TINY : T_NORMAL;
+  for (int64_t i = 0; i < MIXED_ROWS; i++) { /* ordinary rows come first: whole batches of them */
+    t_data x = kinds[i < 16 ? 0 : i % 7], dy = i < 16        ? T_NORMAL
+                                               : i % 5 == 3  ? T_CONSTANT
+                                               : i % 11 == 7 ? T_HUGE
+                                               : i % 13 == 8 ? T_TINY
+                                                             : T_NORMAL;
     if (x == T_SPECIAL && !spoiled) x = T_NORMAL;
     /* every third constant row is one of zeros */
     t_fill(l->x + (size_t)i * row, l->type, l->cols, x, t_seed(), 1, x == T_SPECIAL ? 1 : i);
@@ -147,10 +151,15 @@ static rms_rounding rounding_of(const mixed_rows *l) {
 /* `count` rows from `first` on; set: which of the results. */
 static void forward_mixed_rows(mixed_rows *l, int set, int64_t first, int64_t count, double eps) {
   const size_t size = rms_dtype_size(l->type), row = (size_t)l->cols * size, stat = l->type == RMS_F64 ? 8 : 4;
-  const rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .rounding = rounding_of(l)};
+  rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .rounding = rounding_of(l)};
   rms_forward_args args = {.outer = count};
   if (l->weighted) args.weight = l->weight;
   if (l->biased) args.bias = l->bias;
+  if (l->gated) {
+    spec.gate_place = RMS_GATE_AFTER;
+    spec.activation = l->cols % 2 ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
+    args.gate.data = l->dy + (size_t)first * row;
+  }
   args.x = (rms_const_view){l->x + (size_t)first * row, l->type};
   args.y.data = l->y[set] + (size_t)first * row;
   args.rstd = l->rstd[set] + (size_t)first * stat;
@@ -178,8 +187,8 @@ static void backward_mixed_rows(mixed_rows *l, int set, int saved, double eps) {
 static void compare_mixed_rows(mixed_rows *l, int spoiled, double eps) {
   const int64_t count = MIXED_ROWS * l->cols;
   const rms_dtype stat = l->type == RMS_F64 ? RMS_F64 : RMS_F32;
-  t_context("kind %d, %d columns of type %d, weight %d, bias %d, before %d, spoiled %d, eps %g", (int)l->kind,
-            (int)l->cols, (int)l->type, l->weighted, l->biased, l->before, spoiled, eps);
+  t_context("kind %d, %d columns of type %d, weight %d, bias %d, gate %d, before %d, spoiled %d, eps %g", (int)l->kind,
+            (int)l->cols, (int)l->type, l->weighted, l->biased, l->gated, l->before, spoiled, eps);
   fill_mixed_rows(l, spoiled);
   forward_mixed_rows(l, 0, 0, MIXED_ROWS, eps);
   for (int64_t i = 0; i < MIXED_ROWS; i++)
@@ -187,7 +196,7 @@ static void compare_mixed_rows(mixed_rows *l, int spoiled, double eps) {
   T_EQ_ELEMENTS(l->y[1], l->y[0], l->type, count);
   T_EQ_ELEMENTS(l->rstd[1], l->rstd[0], stat, MIXED_ROWS);
   T_EQ_ELEMENTS(l->mean[1], l->mean[0], stat, MIXED_ROWS);
-  for (int saved = 0; saved < 2; saved++) {
+  for (int saved = 0; saved < 2 && !l->gated; saved++) {
     backward_mixed_rows(l, 0, saved, eps);
     backward_mixed_rows(l, 1, saved, eps);
     T_EQ_ELEMENTS(l->y[1], l->y[0], l->type, count);
@@ -203,16 +212,19 @@ static void mixed_rows_alone(void) {
   for (int isa = 0; T_CHECK(l != NULL) && isa < isas.count; isa++) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
     for (size_t c = 0; c < T_COUNT(cols); c++)
-      for (size_t n = 0; n < T_COUNT(dtypes) * 24 && t_failures() < 20; n++) {
-        static const int forms[][3] = {{RMS_KIND_RMS, 1, 0},   {RMS_KIND_RMS, 0, 0},   {RMS_KIND_LAYER, 1, 1},
-                                       {RMS_KIND_LAYER, 1, 0}, {RMS_KIND_LAYER, 0, 1}, {RMS_KIND_LAYER, 0, 0}};
-        const int *form = forms[n / 4 % 6];
+      for (size_t n = 0; n < T_COUNT(dtypes) * 56 && t_failures() < 20; n++) {
+        /* weight, bias, gate */
+        static const int forms[][4] = {{RMS_KIND_RMS, 1, 0, 0},   {RMS_KIND_RMS, 0, 0, 0},   {RMS_KIND_RMS, 1, 0, 1},
+                                       {RMS_KIND_LAYER, 1, 1, 0}, {RMS_KIND_LAYER, 1, 0, 0}, {RMS_KIND_LAYER, 0, 1, 0},
+                                       {RMS_KIND_LAYER, 0, 0, 0}};
+        const int *form = forms[n / 8 % 7];
         l->cols = cols[c];
-        l->type = dtypes[n / 24];
+        l->type = dtypes[n / 56];
         l->kind = (rms_kind)form[0];
         l->weighted = form[1];
         l->biased = form[2];
-        l->before = (c + n / 4) & 1;
+        l->gated = form[3];
+        l->before = n / 4 & 1;
         compare_mixed_rows(l, n & 1, n & 2 ? 0.0 : 1e-5);
       }
   }

@@ -9,10 +9,13 @@ mkdir -p "$own"
 cmake -S "$source" -B "$own" -DRMSNORM_CUDA=on "-DCMAKE_CUDA_ARCHITECTURES=$architecture-real" -DRMSNORM_LAB=off -DRMSNORM_MPI=off \
   -DRMSNORM_TESTS=OFF -DRMSNORM_CLI=OFF -DRMSNORM_WERROR=ON > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
 today=$((${RMSNORM_SEED:-$(($(date +%s) / 86400))} % parts))
-targets=$(cmake --build "$own" --target help | grep -oE 'rmsnorm_cuda_(general|stepwise|forward|backward|quantised|samples)_[a-z0-9_]+' |
-  sort -u | awk -v parts="$parts" -v today="$today" 'NR % parts == today')
+targets=$(cmake --build "$own" --target help |
+  sed -n 's/^[. ]*\(rmsnorm_cuda_[a-z0-9]*_[a-z0-9_]*\)\(:.*\)\{0,1\}$/\1/p' | grep -v -E '_(objects|static|shared)$' | sort -u |
+  awk -v parts="$parts" -v today="$today" 'NR % parts == today')
 [ -n "$targets" ] || { echo "no kernels to compile"; exit 1; }
-echo "sm_$architecture:" $targets
 # shellcheck disable=SC2086 # a list
 cmake --build "$own" --target $targets --parallel "${RMSNORM_BUILD_JOBS:-2}" > "$own.log" 2>&1 || { cat "$own.log"; exit 1; }
-RMSNORM_LEAST_KERNELS=0 "$source/tests/cuda/spills.sh" "$own/src/cuda" "$architecture"
+for target in $targets; do
+  echo "$target"
+  RMSNORM_LEAST_KERNELS=0 "$source/tests/cuda/spills.sh" "$own/src/cuda/CMakeFiles/$target.dir" "$architecture"
+done

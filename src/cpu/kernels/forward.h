@@ -91,14 +91,14 @@ static bool K(forward_is_common)(const rms_forward_job *job) {
          job->y_type == T;
 }
 
-/* Rows for forward_short.h: RMSNorm, or LayerNorm that is rounded once, and nothing else, with or without a weight and
- * (LayerNorm) a bias. */
+/* Rows for forward_short.h: RMSNorm, also with a gate after it, or LayerNorm that is rounded once, and nothing else,
+ * with or without a weight and (LayerNorm) a bias. */
 static bool K(is_short)(const rms_forward_job *job, const K(gains) * gains) {
   const bool layer = job->lay.kind == RMS_KIND_LAYER, whole = gains->gain && (gains->bias || !layer);
   if (layer ? K(rounds_before)(&job->lay) : gains->bias != NULL) return false;
   return !gains->mixed && !K(are_raw)(gains) && (whole || gains->inner == 0) && !job->residual.data &&
-         !job->lay.indices && !job->gate.data && job->lay.groups == 1 && job->lay.eps_place == RMS_EPS_INSIDE &&
-         job->lay.steps < RMS_STEPS_RSTD;
+         !job->lay.indices && job->lay.gate_place != RMS_GATE_BEFORE && job->lay.groups == 1 &&
+         job->lay.eps_place == RMS_EPS_INSIDE && job->lay.steps < RMS_STEPS_RSTD;
 }
 
 /* The loops of short rows have a gain, and of LayerNorm a bias. Where the job has none, ones and -0 change no bit. */

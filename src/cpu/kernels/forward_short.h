@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short rows (QK norm) of RMSNorm with a gain, and of LayerNorm with a gain and a bias, in batches that short_sums.h
- * measures: while the roots of one batch are under way the batch before is written. Past the caches a batch is written
- * at once, which is quicker there (docs/log/cpu.md). The same arithmetic as forward_segment.h in another order of
- * work. */
+ * Short rows (QK norm) of RMSNorm with a gain, and a gate after it, and of LayerNorm with a gain and a bias, in batches
+ * that short_sums.h measures: while the roots of one batch are under way the batch before is written. Past the caches a
+ * batch is written at once, which is quicker there (docs/log/cpu.md). The same arithmetic as forward_segment.h in
+ * another order of work. */
 
 enum {
   K(SHORT_BYTES) = 2048,       /* a row at most                                        */
@@ -17,7 +17,8 @@ typedef struct {
   char *y;
   const REAL *gain; /* in lane order */
   const REAL *bias; /* so too; NULL: RMSNorm */
-  int64_t x_step, y_step, gain_step, first;
+  const char *gate; /* of a gate after RMSNorm; NULL: none */
+  int64_t x_step, y_step, gain_step, gate_step, first;
   int from, count; /* rows from..count-1 are to be written */
   bool stretch;    /* they are written as one stretch of memory */
   unsigned scaled; /* a bit for each row that must be scaled: they go another way */
@@ -251,6 +252,45 @@ NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_
   }
 }
 
+/* ---- a gate after RMSNorm ---- */
+
+/* What K(common_store) does beside such a gate. */
+INLINE void K(gated_store)(char *y, VEC v, VEC act, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form,
+                           bool product) {
+  VEC h = V(mul)(v, r);
+  if (form.before) h = V(round_clean)(h, T);
+  h = V(mul)(h, K(load_gain)(gain, j, n));
+  if (form.before && product) h = V(round_clean)(h, T);
+  K(put_clean)(y, j, n, V(mul)(h, act), form.stream);
+}
+
+/* All loads of a quad come before its stores, which may go to x or to the gate. */
+INLINE void K(write_gated_row)(char *y, const char *x, const char *z, const REAL *gain, VEC r, int64_t width,
+                               K(short_form) form, bool product, bool sigmoid) {
+  int64_t j = 0;
+  for (; j + K(QUAD) <= width; j += K(QUAD)) {
+    const K(lanes) v = K(load_quad)(x, j), act = K(load_gates)(z, j, sigmoid);
+    K(gated_store)(y, v.a, act.a, gain, r, j, LANES, form, product);
+    K(gated_store)(y, v.b, act.b, gain, r, j + LANES, LANES, form, product);
+    K(gated_store)(y, v.c, act.c, gain, r, j + 2 * LANES, LANES, form, product);
+    K(gated_store)(y, v.d, act.d, gain, r, j + 3 * LANES, LANES, form, product);
+  }
+  for (int n; j < width; j += n) {
+    n = width - j < LANES ? (int)(width - j) : LANES;
+    const VEC v = K(load)(x, j, n, false), act = K(load_gate)(z, j, n, sigmoid);
+    K(gated_store)(y, v, act, gain, r, j, n, form, product);
+  }
+}
+
+NOINLINE void K(write_gated)(const K(batch) * batch, const rms_layout *lay, K(short_form) form) {
+  const int64_t width = lay->width;
+  const bool product = !lay->weight_is_f32, sigmoid = lay->activation == RMS_ACT_SIGMOID;
+  for (int b = batch->from; b < batch->count; b++)
+    K(write_gated_row)
+    (batch->y + b * batch->y_step, batch->x + b * batch->x_step, batch->gate + b * batch->gate_step,
+     batch->gain + b * batch->gain_step, V(set)(batch->r[b]), width, form, product, sigmoid);
+}
+
 /* ---- batches ---- */
 
 static void K(settle_rows)(const rms_layout *lay, K(batch) * batch, K(batch_state) state, REAL zero_r) {
@@ -267,7 +307,9 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
     ((REAL *)job->rstd)[batch->first + b] = batch->r[b];
   for (int b = batch->from; job->mean && b < batch->count; b++)
     ((REAL *)job->mean)[batch->first + b] = batch->bias ? batch->mean[b] : 0;
-  if (batch->bias && job->stream_y)
+  if (batch->gate)
+    K(write_gated)(batch, &job->lay, (K(short_form)){job->stream_y, K(rounds_before)(&job->lay)});
+  else if (batch->bias && job->stream_y)
     K(write_layer_stream)(batch, job->lay.width);
   else if (batch->bias)
     K(write_layer)(batch, job->lay.width);
@@ -297,7 +339,7 @@ INLINE void K(write_scaled_row)(const K(batch) * batch, int b, int64_t width, K(
 
 NOINLINE void K(write_short_scaled)(const rms_forward_job *job, const K(batch) * batch, int b) {
   const K(statistic) st = {batch->r[b], batch->bias ? batch->mean[b] : 0, 0, (REAL)job->lay.k, batch->e[b], false};
-  if (batch->bias) {
+  if (batch->bias || batch->gate) {
     const rms_cursor at = rms_cursor_at(&job->lay, batch->first + b);
     K(forward_measured)(job, &at, st, batch->first + b);
     return;
@@ -355,14 +397,17 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
   const rms_layout *lay = &job->lay;
   const rms_rows *x = &job->x, *y = &job->y;
   const int64_t inner = lay->inner, room = job->stream_y ? K(SHORT_STREAM_BYTES) : 4 * K(SHORT_BYTES);
+  const bool gated = job->gate.data != NULL;
+  const rms_rows *z = gated ? &job->gate : x;
   bool dense = !gain_inner && (uint64_t)x->outer == (uint64_t)inner * (uint64_t)x->inner &&
-               (uint64_t)y->outer == (uint64_t)inner * (uint64_t)y->inner;
+               (uint64_t)y->outer == (uint64_t)inner * (uint64_t)y->inner &&
+               (uint64_t)z->outer == (uint64_t)inner * (uint64_t)z->inner;
   bool even = inner == 1 || dense; /* one distance from row to row throughout */
   int64_t x_step = inner == 1 ? x->outer : x->inner, y_step = inner == 1 ? y->outer : y->inner;
-  int64_t gain_step = inner == 1 ? 0 : gain_inner;
+  const int64_t gain_step = inner == 1 ? 0 : gain_inner, z_step = inner == 1 ? z->outer : z->inner;
   const int64_t most = K(fit)(room, lay->width * T_SIZE);
   REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
-  bool stretch = K(is_stretch)(lay, x_step, y_step) && !bias && !job->stream_y && gain_step == 0 && even &&
+  bool stretch = K(is_stretch)(lay, x_step, y_step) && !bias && !gated && !job->stream_y && gain_step == 0 && even &&
                  last - first >= K(BATCH);
   if (stretch) gain = K(repeat_gain)(repeated, gain, lay->width);
   const K(moment) zeros = {0, 0, 0, 0};
@@ -373,6 +418,7 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
     int64_t end = even || last - i < inner - at.inner ? last : i + inner - at.inner;
     const char *x0 = rms_segment(x, &at, lay, T_SIZE);
     char *y0 = rms_segment(y, &at, lay, T_SIZE);
+    const char *z0 = rms_segment(z, &at, lay, T_SIZE);
     const REAL *gain0 = gain + at.inner * gain_inner;
     for (int64_t start = i; i < end; i += before->count) {
       K(batch) *batch = &batches[before == batches];
@@ -380,6 +426,8 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
       batch->y = y0 + (i - start) * y_step;
       batch->gain = gain0 + (i - start) * gain_step;
       batch->bias = bias ? bias + at.inner * gain_inner + (i - start) * gain_step : NULL;
+      batch->gate = gated ? z0 + (i - start) * z_step : NULL;
+      batch->gate_step = z_step;
       batch->x_step = x_step;
       batch->y_step = y_step;
       batch->gain_step = gain_step;
