@@ -31,10 +31,14 @@ typedef struct {
   bool stream, before;
 } K(short_form);
 
-INLINE void K(short_store)(char *y, VEC v, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
+INLINE VEC K(short_value)(VEC v, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
   VEC h = V(mul)(v, r);
   if (form.before) h = V(round_clean)(h, T);
-  K(put_clean)(y, j, n, V(mul)(h, K(load_gain)(gain, j, n)), form.stream);
+  return V(mul)(h, K(load_gain)(gain, j, n));
+}
+
+INLINE void K(short_store)(char *y, VEC v, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
+  K(put_clean)(y, j, n, K(short_value)(v, gain, r, j, n, form), form.stream);
 }
 
 INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
@@ -257,9 +261,7 @@ NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_
 /* What K(common_store) does beside such a gate. */
 INLINE void K(gated_store)(char *y, VEC v, VEC act, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form,
                            bool product) {
-  VEC h = V(mul)(v, r);
-  if (form.before) h = V(round_clean)(h, T);
-  h = V(mul)(h, K(load_gain)(gain, j, n));
+  VEC h = K(short_value)(v, gain, r, j, n, form);
   if (form.before && product) h = V(round_clean)(h, T);
   K(put_clean)(y, j, n, V(mul)(h, act), form.stream);
 }
@@ -287,8 +289,8 @@ NOINLINE void K(write_gated)(const K(batch) * batch, const rms_layout *lay, K(sh
   const bool product = !lay->weight_is_f32, sigmoid = lay->activation == RMS_ACT_SIGMOID;
   for (int b = batch->from; b < batch->count; b++)
     K(write_gated_row)
-    (batch->y + b * batch->y_step, batch->x + b * batch->x_step, batch->gate + b * batch->gate_step,
-     batch->gain + b * batch->gain_step, V(set)(batch->r[b]), width, form, product, sigmoid);
+  (batch->y + b * batch->y_step, batch->x + b * batch->x_step, batch->gate + b * batch->gate_step,
+   batch->gain + b * batch->gain_step, V(set)(batch->r[b]), width, form, product, sigmoid);
 }
 
 /* ---- batches ---- */
@@ -404,7 +406,8 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
                (uint64_t)z->outer == (uint64_t)inner * (uint64_t)z->inner;
   bool even = inner == 1 || dense; /* one distance from row to row throughout */
   int64_t x_step = inner == 1 ? x->outer : x->inner, y_step = inner == 1 ? y->outer : y->inner;
-  const int64_t gain_step = inner == 1 ? 0 : gain_inner, z_step = inner == 1 ? z->outer : z->inner;
+  int64_t gain_step = inner == 1 ? 0 : gain_inner;
+  const int64_t z_step = inner == 1 ? z->outer : z->inner;
   const int64_t most = K(fit)(room, lay->width * T_SIZE);
   REAL repeated[K(SHORT_BYTES) / T_SIZE + LANES];
   bool stretch = K(is_stretch)(lay, x_step, y_step) && !bias && !gated && !job->stream_y && gain_step == 0 && even &&
