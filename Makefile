@@ -48,7 +48,7 @@ run: ## build the command, check this machine, measure it, then run the lab's ex
 	@echo; echo "rmsnorm bench --short"; "$(BUILD)/rmsnorm" bench --short
 	@echo; echo "rmsnorm lab"; exec "$(BUILD)/rmsnorm" lab
 
-test: ## build, then test the library, the command, the lab and the installation: four minutes on two cores
+test: ## build, then test the library, the command, the lab and the installation: eight to ten minutes on two cores
 	@scripts/setup.sh scripts/run-packages.txt scripts/test-packages.txt
 	@$(build) all $(settings) $(whole) -DRMSNORM_CUDA=off $(CMAKE_ARGS)
 	@scripts/test.sh "$(BUILD)" $(JOBS) first
