@@ -120,6 +120,7 @@ typedef struct mixed_rows {
   rms_kind kind;
   rms_dtype type;
   int weighted, biased, gated, before;
+  int64_t partial;
   int64_t cols;
   unsigned char x[MIXED_ROWS * MIXED_COLS * 8], dy[MIXED_ROWS * MIXED_COLS * 8], y[2][MIXED_ROWS * MIXED_COLS * 8];
   unsigned char weight[MIXED_COLS * 8], bias[MIXED_COLS * 8], sums[2][2][MIXED_COLS * 8];
@@ -136,8 +137,9 @@ static void fill_mixed_rows(mixed_rows *l, int spoiled) {
                                                : i % 13 == 8 ? T_TINY
                                                              : T_NORMAL;
     if (x == T_SPECIAL && !spoiled) x = T_NORMAL;
-    /* every third constant row is one of zeros */
+    /* every third constant row is one of zeros, and others begin with zeros, which are all of a partial statistic */
     t_fill(l->x + (size_t)i * row, l->type, l->cols, x, t_seed(), 1, x == T_SPECIAL ? 1 : i);
+    if (i % 9 == 5) memset(l->x + (size_t)i * row, 0, (size_t)(l->cols + 3) / 4 * rms_dtype_size(l->type));
     t_fill(l->dy + (size_t)i * row, l->type, l->cols, dy, t_seed(), 2, dy == T_CONSTANT ? 2 : i);
   }
   t_fill(l->weight, l->type, l->cols, T_NORMAL, t_seed(), 3, 0);
@@ -151,7 +153,7 @@ static rms_rounding rounding_of(const mixed_rows *l) {
 /* `count` rows from `first` on; set: which of the results. */
 static void forward_mixed_rows(mixed_rows *l, int set, int64_t first, int64_t count, double eps) {
   const size_t size = rms_dtype_size(l->type), row = (size_t)l->cols * size, stat = l->type == RMS_F64 ? 8 : 4;
-  rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .rounding = rounding_of(l)};
+  rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .rounding = rounding_of(l), .partial = l->partial};
   rms_forward_args args = {.outer = count};
   if (l->weighted) args.weight = l->weight;
   if (l->biased) args.bias = l->bias;
@@ -170,6 +172,7 @@ static void forward_mixed_rows(mixed_rows *l, int set, int64_t first, int64_t co
 static void backward_mixed_rows(mixed_rows *l, int set, int saved, double eps) {
   rms_spec spec = {.cols = l->cols, .kind = l->kind, .eps = eps, .weight_per_inner = set};
   spec.rounding = rounding_of(l);
+  spec.partial = l->partial;
   rms_backward_args args = {.outer = MIXED_ROWS, .dweight = l->sums[set][0]};
   if (l->weighted) args.weight = l->weight;
   if (l->kind == RMS_KIND_LAYER) args.dbias = l->sums[set][1];
@@ -212,18 +215,20 @@ static void mixed_rows_alone(void) {
   for (int isa = 0; T_CHECK(l != NULL) && isa < isas.count; isa++) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
     for (size_t c = 0; c < T_COUNT(cols); c++)
-      for (size_t n = 0; n < T_COUNT(dtypes) * 56 && t_failures() < 20; n++) {
-        /* weight, bias, gate */
-        static const int forms[][4] = {{RMS_KIND_RMS, 1, 0, 0},   {RMS_KIND_RMS, 0, 0, 0},   {RMS_KIND_RMS, 1, 0, 1},
-                                       {RMS_KIND_LAYER, 1, 1, 0}, {RMS_KIND_LAYER, 1, 0, 0}, {RMS_KIND_LAYER, 0, 1, 0},
-                                       {RMS_KIND_LAYER, 0, 0, 0}};
-        const int *form = forms[n / 8 % 7];
+      for (size_t n = 0; n < T_COUNT(dtypes) * 64 && t_failures() < 20; n++) {
+        /* weight, bias, gate, partial */
+        static const int forms[][5] = {{RMS_KIND_RMS, 1, 0, 0, 0},   {RMS_KIND_RMS, 0, 0, 0, 0},
+                                       {RMS_KIND_RMS, 1, 0, 1, 0},   {RMS_KIND_RMS, 1, 0, 0, 1},
+                                       {RMS_KIND_LAYER, 1, 1, 0, 0}, {RMS_KIND_LAYER, 1, 0, 0, 0},
+                                       {RMS_KIND_LAYER, 0, 1, 0, 0}, {RMS_KIND_LAYER, 0, 0, 0, 0}};
+        const int *form = forms[n / 8 % 8];
         l->cols = cols[c];
-        l->type = dtypes[n / 56];
+        l->type = dtypes[n / 64];
         l->kind = (rms_kind)form[0];
         l->weighted = form[1];
         l->biased = form[2];
         l->gated = form[3];
+        l->partial = form[4] ? (cols[c] + 3) / 4 : 0;
         l->before = n / 4 & 1;
         compare_mixed_rows(l, n & 1, n & 2 ? 0.0 : 1e-5);
       }
