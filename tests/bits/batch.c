@@ -67,7 +67,7 @@ static void run_mixed(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t 
     task(arg, i);
 }
 
-/* Short rows of plain RMSNorm take a way of their own, with saved statistics another one: y must be the same. Every
+/* Short rows take a way of their own, on one thread and on tasks of several: y must be the same. Every
  * other row leaves the range of the squares, heads share a weight or have their own; tasks begin at any head. */
 static void compare_short(const t_call *plain_call, const t_layout *layout) {
   t_call call = *plain_call;
@@ -93,19 +93,21 @@ static void short_rows(void) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
     for (size_t c = 0; c < T_COUNT(cols); c++)
       for (size_t d = 0; d < T_COUNT(dtypes); d++)
-        for (size_t n = 0; n < T_COUNT(shapes) * T_COUNT(layouts); n++) {
+        for (size_t k = 0; k < 2 * T_COUNT(shapes) * T_COUNT(layouts); k++) {
           unsigned char x[2 * 300 * 8];
-          size_t row = (size_t)cols[c] * rms_dtype_size(dtypes[d]), shape = n / T_COUNT(layouts);
+          const size_t n = k / 2, row = (size_t)cols[c] * rms_dtype_size(dtypes[d]), shape = n / T_COUNT(layouts);
+          const int layer = k % 2;
           t_fill(x, dtypes[d], cols[c], T_HUGE, t_seed(), c, 0);
           t_fill(x + row, dtypes[d], cols[c], T_NORMAL, t_seed(), c, 1);
           t_call call = {.outer = shapes[shape][0],
                          .inner = shapes[shape][1],
-                         .parts = T_WEIGHT,
+                         .parts = layer ? T_WEIGHT | T_BIAS : T_WEIGHT,
                          .seed = t_seed(),
                          .raw = x,
                          .raw_bytes = 2 * row};
           verify_spec spec = {.cols = cols[c], .eps = 1e-5, .weight_per_inner = (int)((n ^ shape) & 1)};
           verify_spec_set_types(&spec, dtypes[d]);
+          if (layer) spec.kind = RMS_KIND_LAYER;
           call.spec = spec;
           compare_short(&call, &layouts[n % T_COUNT(layouts)]);
         }
