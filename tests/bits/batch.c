@@ -129,6 +129,11 @@ typedef struct mixed_rows {
   unsigned char rstd[2][MIXED_ROWS * 8], mean[2][MIXED_ROWS * 8];
 } mixed_rows;
 
+/* Beside a gate, f32 for data of any other type but f64: products with it are not rounded. */
+static rms_dtype weight_type_of(const mixed_rows *l) {
+  return l->gated && l->type != RMS_F64 ? RMS_F32 : l->type;
+}
+
 static void fill_mixed_rows(mixed_rows *l, int spoiled) {
   static const t_data kinds[] = {T_NORMAL, T_CONSTANT, T_HUGE, T_NORMAL, T_TINY, T_SPECIAL, T_CONSTANT};
   const size_t row = (size_t)l->cols * rms_dtype_size(l->type);
@@ -144,7 +149,7 @@ static void fill_mixed_rows(mixed_rows *l, int spoiled) {
     if (i % 9 == 5) memset(l->x + (size_t)i * row, 0, (size_t)(l->cols + 3) / 4 * rms_dtype_size(l->type));
     t_fill(l->dy + (size_t)i * row, l->type, l->cols, dy, t_seed(), 2, dy == T_CONSTANT ? 2 : i);
   }
-  t_fill(l->weight, l->type, l->cols, T_NORMAL, t_seed(), 3, 0);
+  t_fill(l->weight, weight_type_of(l), l->cols, T_NORMAL, t_seed(), 3, 0);
   t_fill(l->bias, l->type, l->cols, T_NORMAL, t_seed(), 4, 0);
 }
 
@@ -161,6 +166,7 @@ static void forward_mixed_rows(mixed_rows *l, int set, int64_t first, int64_t co
   if (l->biased) args.bias = l->bias;
   if (l->gated) {
     spec.gate_place = RMS_GATE_AFTER;
+    args.weight_dtype = weight_type_of(l);
     spec.activation = l->cols % 2 ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
     args.gate.data = l->dy + (size_t)first * row;
   }
