@@ -13,7 +13,6 @@ from ._torch_autograd import alive, differentiated_again, grouped, members_of, s
 from ._torch_options import channels_last, statistic_of
 
 _stats = torch.ops.rmsnorm._stats.default
-_LEAST = 2.0**-100  # of a factor whose quotient by k, and whose product with an element, keep their digits
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
@@ -30,8 +29,11 @@ def _factors(members, r, dr, eps, mode):
     (dr * r**3) / k, in the order of autograd; where such numbers leave the range, in two parts that stay within it."""
     k = members.shape[-1]
     if not mode & (EPS_OUTSIDE | EPS_CLAMP):
+        # Of a factor whose quotient by k, and whose product with an element, keep their digits. A constant of the module would be
+        # an input of a graph that is compiled for dynamic shapes, which torch 2.9 refuses here.
+        least = 2.0**-100
         cube = r * r * r
-        usual = (cube > _LEAST) & ((dr * cube).abs() > _LEAST) & ((dr * cube).abs() < 1 / _LEAST)
+        usual = (cube > least) & ((dr * cube).abs() > least) & ((dr * cube).abs() < 1 / least)
         return torch.where(usual, 1, r), torch.where(usual, dr * cube, r * r * dr) / k
     root = members.double().square().mean(-1, keepdim=True).sqrt()
     if mode & EPS_CLAMP:
