@@ -308,7 +308,8 @@ static int run_check(check *c, int argc, char **argv) {
           "           res[=same|f32] dres recompute acc[=dx+dw+db] out=y+sum+stats+q|dx+ds+dw+db+dz grad=same|f32\n"
           "           channels=first pad=N inplace split seed=N isa=NAME threads=N\n"
           "           data=NAME dydata=NAME: the inputs and dy, each of\n"
-          "           normal lognormal cauchy hugemean small tiny huge max least steps exact zerorows nanrows mixed\n"
+          "           normal lognormal cauchy hugemean small tiny huge max least steps exact zerorows nanrows\n"
+          "           mixed faintrows\n"
           "Errors are told in ulp of the output's type at the size of the terms summed, and as a share of the bound.\n"
           "Exit codes: 0 all within their bounds, 1 a miss, 2 bad usage.\n"};
   int code = cli_parse(&command, &argc, argv);

@@ -19,6 +19,10 @@ static double scale_of(verify_data data, rms_dtype dtype) {
                                 : 1;
 }
 
+static double faint_of(rms_dtype dtype) {
+  return ldexp(1, dtype == RMS_F64 ? -520 : dtype == RMS_F16 ? -10 : -68);
+}
+
 static double largest_of(rms_dtype dtype) {
   return dtype == RMS_F64 ? DBL_MAX : dtype == RMS_F32 ? (double)FLT_MAX : dtype == RMS_BF16 ? 0x1.fep127 : 65504;
 }
@@ -113,15 +117,17 @@ void verify_draw_indices(const verify_problem *p, int64_t *indices) {
 static verify_data row_data(verify_data data, int64_t row) {
   static const verify_data turns[] = {VERIFY_NORMAL, VERIFY_ZEROROWS, VERIFY_HUGE, VERIFY_SMALL};
   if (data == VERIFY_MIXED) return turns[row % 4];
-  return (data == VERIFY_ZEROROWS || data == VERIFY_NANROWS) && row % 2 == 1 ? data : VERIFY_NORMAL;
+  const int second = data == VERIFY_ZEROROWS || data == VERIFY_NANROWS || data == VERIFY_FAINTROWS;
+  return second && row % 2 == 1 ? data : VERIFY_NORMAL;
 }
 
 double verify_row_factor(verify_data data, int64_t row, rms_dtype dtype) {
   const verify_data what = row_data(data, row);
-  return what == VERIFY_NORMAL     ? 1
-         : what == VERIFY_NANROWS  ? (double)NAN
-         : what == VERIFY_ZEROROWS ? 0
-                                   : scale_of(what, dtype);
+  return what == VERIFY_NORMAL      ? 1
+         : what == VERIFY_NANROWS   ? (double)NAN
+         : what == VERIFY_ZEROROWS  ? 0
+         : what == VERIFY_FAINTROWS ? faint_of(dtype)
+                                    : scale_of(what, dtype);
 }
 
 void verify_set_rows(const verify_tensor *t, verify_data data) {

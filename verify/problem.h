@@ -43,7 +43,8 @@
  *   inplace           y is x, sum is the residual; dx is dy
  *   split             the stats/apply halves
  *   data=NAME         values of the inputs: normal, lognormal, cauchy, hugemean, small, tiny, huge, max, least, steps, exact;
- *                     zerorows, nanrows: every second row is zeros or has a NaN; mixed: rows of zeros, huge and small ones
+ *                     zerorows, nanrows, faintrows: every second row is zeros, has a NaN, or is so small that its squares
+ *                     are subnormal; mixed: rows of zeros, huge and small ones
  *   dydata=NAME       bwd: values of dy (default: normal, or with data=lognormal and data=exact the same)
  *   seed=N            default 1
  *   isa=NAME          instruction set
@@ -69,7 +70,8 @@ typedef enum verify_data {
   VERIFY_EXACT,     /* small integers over 8: exact in every type                                           */
   VERIFY_ZEROROWS,  /* every second row is zeros, as of padding; the others are normal                      */
   VERIFY_NANROWS,   /* every second row begins with a NaN                                                   */
-  VERIFY_MIXED      /* normal rows, zeros, huge and small ones, in turn                                     */
+  VERIFY_MIXED,     /* normal rows, zeros, huge and small ones, in turn                                     */
+  VERIFY_FAINTROWS  /* every second row is times a number whose square is subnormal (not of f16)            */
 } verify_data;
 
 enum {

@@ -144,7 +144,7 @@ static void rows_of_all_kinds(void) {
                                          "rms:fwd:bf16:9x300:gate=after",
                                          "rms:bwd:bf16:9x300:gate=after",
                                          "rms:bwd:bf16:9x5000:round=before"};
-  static const char *const data[] = {"data=zerorows", "data=nanrows", "data=mixed"};
+  static const char *const data[] = {"data=zerorows", "data=nanrows", "data=mixed", "data=faintrows"};
   for (size_t i = 0; i < T_COUNT(problems); i++)
     for (size_t j = 0; j < T_COUNT(data); j++) {
       char text[128];
@@ -152,6 +152,11 @@ static void rows_of_all_kinds(void) {
       check_everywhere(text);
     }
   check_everywhere("rms:bwd:f32:9x300:dydata=zerorows");
+  check_everywhere("rms:fwd:f32:9x300:data=faintrows:eps=0:out=y+stats");
+  check_everywhere("rms:fwd:bf16:17x64:data=faintrows:eps=1e-20:w=none");
+  check_everywhere("layer:fwd:f32:17x96:data=faintrows:eps=3:bias:out=y+stats");
+  check_everywhere("rms:fwd:f64:9x300:data=faintrows:out=y+stats");
+  check_everywhere("layer:bwd:f32:17x128:data=faintrows:dydata=faintrows:recompute");
   check_everywhere("rms:bwd:f32:17x128:dydata=zerorows:recompute");
   check_everywhere("rms:bwd:f32:17x128:dydata=nanrows");
   check_everywhere("rms:bwd:f32:17x128:data=zerorows:dydata=mixed");

@@ -27,7 +27,7 @@ INLINE K(statistic) K(backward_statistic)(const rms_backward_job *job, K(gradien
     st = {((const REAL *)job->rstd)[i], job->mean ? ((const REAL *)job->mean)[i] : 0, 0, (REAL)lay->k, 0, false};
     return st;
   }
-  return K(finish)(lay, K(moment_of)(lay, &s->x), (REAL)lay->k);
+  return K(finish)(lay, K(moment_of)(lay, &s->x, false), (REAL)lay->k);
 }
 
 /* A segment between its two sweeps. */

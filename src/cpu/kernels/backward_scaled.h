@@ -67,8 +67,8 @@ NOINLINE bool K(measure_scaled_gradient)(const rms_backward_job *job, K(gradient
   if (job->stats_in) {
     st = K(import_stat)(lay, &job->stats_in[segment], &s->x, true);
   } else if (!st.e) {
-    K(moment) unscaled = K(moment_of)(lay, &s->x);
-    st = K(finish)(lay, unscaled.e ? unscaled : K(measure_scaled)(lay, &s->x, unscaled), (REAL)lay->k);
+    K(moment) unscaled = K(moment_of)(lay, &s->x, false);
+    st = K(finish)(lay, unscaled.e ? unscaled : K(measure_scaled)(lay, &s->x, unscaled, false), (REAL)lay->k);
   }
   int e_u = K(scale_gradient)(s), e_ux = layer ? e_u : e_u + st.e;
   K(row_sums) sums;

@@ -147,7 +147,7 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
     if (!(zeros >> b & 1) && K(is_plain)(&m->s, sum[b], ux[b], &rows->r[b], &rows->c[b])) continue;
     rows->count = b;
     if (out >> b & 1)
-      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], 0, 0, 0}), (REAL)lay->k);
+      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], 0, 0, 0}, false), (REAL)lay->k);
     else
       m->st = (K(statistic)){rows->r[b], 0, 0, (REAL)lay->k, 0, false};
     K(add_row)(job, rows, m, number + b, zero_r);
@@ -246,7 +246,7 @@ NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_ro
     rows->count = b;
     m->st = st;
     if (out >> b & 1)
-      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], rows->mean[b], 0, 0}), (REAL)lay->k);
+      m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], rows->mean[b], 0, 0}, false), (REAL)lay->k);
     K(add_row)(job, rows, m, number + b, zero_r);
   }
 }

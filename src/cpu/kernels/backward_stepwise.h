@@ -99,7 +99,7 @@ NOINLINE void K(backward_stepwise)(const rms_backward_job *job, const K(gradient
     g.st = K(rstd_steps)(lay, given);
   } else {
     K(source) x = s->x;
-    g.st = K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &x), (REAL)lay->k));
+    g.st = K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &x, false), (REAL)lay->k));
   }
   K(trace_steps)(lay, s, &g);
   int64_t j = 0;

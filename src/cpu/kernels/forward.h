@@ -55,7 +55,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
       if (keep) src.products = room.at + b * pitch;
       if (read_first) K(read_ahead)(src.x, lay->width * T_SIZE);
       m[b] = K(measure)(lay, &src);
-      if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b]);
+      if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b], false);
     }
     for (int64_t b = 0; b < n; b++)
       st[b] = K(finish)(lay, m[b], (REAL)lay->k);
@@ -154,6 +154,6 @@ KERNEL void K(rms_stats)(const rms_forward_job *job, int64_t first, int64_t last
     if (T != REAL_TYPE && job->lay.steps >= RMS_STEPS_RSTD)
       job->stats_out[i] = K(export_steps)(&job->lay, &s.src);
     else
-      job->stats_out[i] = K(export_moment)(&job->lay, K(moment_of)(&job->lay, &s.src));
+      job->stats_out[i] = K(export_moment)(&job->lay, K(moment_of)(&job->lay, &s.src, true));
   }
 }

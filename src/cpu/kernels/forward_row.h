@@ -76,6 +76,7 @@ INLINE REAL K(row_squares)(const char *x, int64_t k) {
 /* False, and nothing written: the sum of squares is out of range. */
 KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
                        bool weight_is_f32, bool before) {
+  if (__builtin_expect(K(starts_faint)(x), 0)) return false;
   REAL sum = k % K(QUAD) == 0 && k <= K(PORTION) ? K(row_squares)(x, k) : K(squares_x)(x, k);
   if (__builtin_expect(!K(squares_in_range)(sum), 0)) return false;
   REAL r = 1 / SQRT(sum / (REAL)k + (REAL)eps);

@@ -191,7 +191,10 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_
       if (!(most <= REAL_MAX)) continue;
       rows[count] = b;
       e[count] = K(first_scale)(lay, most, limit);
-      squares[count] = K(fold_scaled)(x, lay->k, e[count]);
+      if (K(vanishes)(lay, most, e[count], limit))
+        squares[count] = V(first)(V(set)(K(vanished_sum)(most, e[count])), 1, EO);
+      else
+        squares[count] = K(fold_scaled)(x, lay->k, e[count]);
       count++;
     }
   }
@@ -248,7 +251,7 @@ NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_
       continue;
     }
     K(source) s = K(x_source)(batch->x + b * batch->x_step);
-    m = K(settle)(lay, &s, m);
+    m = K(settle)(lay, &s, m, false);
     batch->scaled |= (unsigned)(m.e != 0) << b;
     batch->e[b] = m.e;
     batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;

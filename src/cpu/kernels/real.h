@@ -29,6 +29,8 @@
 #undef ABS
 #undef T_SIZE
 #undef EO
+#undef FAINT
+#undef FAINT_SUM
 #undef IN_ORDER
 #undef INLINE
 #undef NOINLINE
@@ -47,6 +49,9 @@
 #define REAL_MAX  1.7976931348623157e308
 /* A sum of squares below TINY is done again, scaled: its terms may have lost digits to underflow. */
 #define TINY 0x1p-900
+/* A lone number whose square, four times, is below TINY is smaller than FAINT. FAINT_SUM stands for a sum of squares
+ * that was not formed: out of range, and not of zeros. */
+#define FAINT 0x1p-452
 /* The backward runs unscaled while r and the row sums stay within these: no product of theirs leaves the range. */
 #define R_LEAST   0x1p-250
 #define R_MOST    0x1p250
@@ -63,6 +68,7 @@
 #define T_SIZE    (T == RMS_F32 ? 4 : 2)
 #define REAL_MAX  3.402823466e38f
 #define TINY      0x1p-100f
+#define FAINT     0x1p-52f
 #define R_LEAST   0x1p-31f
 #define R_MOST    0x1p31f
 #define SUM_LEAST 0x1p-60f
@@ -70,6 +76,8 @@
 #define SQRT(a)   sqrtf(a)
 #define ABS(a)    fabsf(a)
 #endif
+
+#define FAINT_SUM (TINY / 4)
 
 /* Whether vectors of T are laid out even/odd (vec/README.md). */
 #define EO (T == RMS_BF16)

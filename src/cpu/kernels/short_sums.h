@@ -96,6 +96,30 @@ NOINLINE void K(fold_rows)(VEC *sums, const char *x, int64_t step, int count, in
   }
 }
 
+NOINLINE void K(fold_centred)(VEC *sums, const char *x, int64_t step, int count, int64_t k, const REAL *mean) {
+  for (int b = 0; b < count; b++, x += step) {
+    const K(source) s = K(x_source)(x);
+    sums[b] = K(fold_source)(&s, k, V(set)(mean[b]), (K(summand)){.squares = true, .centred = true});
+  }
+}
+
+/* Whether some of the rows may be faint, by the first and the last: a look at each would take longer than their sums.
+ */
+INLINE bool K(may_have_faint)(const char *x, int count, int64_t step) {
+  return K(starts_faint)(x) || K(starts_faint)(x + (count - 1) * step);
+}
+
+/* The squares, or those about the mean, of rows of which some may be faint. */
+NOINLINE void K(fold_faint)(VEC *sums, const char *x, int64_t step, int count, int64_t k, const REAL *mean) {
+  for (int b = 0; b < count; b++, x += step)
+    if (K(starts_faint)(x) && K(makes_faint)(K(largest_x)(x, k), k))
+      sums[b] = V(first)(V(set)(FAINT_SUM), 1, EO);
+    else if (mean)
+      K(fold_centred)(&sums[b], x, 0, 1, k, &mean[b]);
+    else
+      K(fold_rows)(&sums[b], x, step, 1, k);
+}
+
 /* What is to be done about the sums of a batch: nothing; those that are zero must be rows of zeros, whose r is right;
  * those out of range must be looked at one by one. */
 typedef enum { K(IN_RANGE), K(ZEROS), K(OTHERS) } K(batch_state);
@@ -120,7 +144,10 @@ INLINE K(batch_state) K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps
 NOINLINE K(batch_state)
     K(measure_batch)(REAL *r, REAL *sum, const char *x, int64_t step, int count, int64_t k, REAL eps) {
   VEC squares[K(BATCH)];
-  K(fold_rows)(squares, x, step, count, k);
+  if (__builtin_expect(K(may_have_faint)(x, count, step), 0))
+    K(fold_faint)(squares, x, step, count, k, NULL);
+  else
+    K(fold_rows)(squares, x, step, count, k);
   for (int b = count; b < K(BATCH); b++)
     squares[b] = V(set)(1);
   V(sum8)(sum, squares, EO);
@@ -136,13 +163,6 @@ NOINLINE void K(fold_elements)(VEC *sums, const char *x, int64_t step, int count
   }
 }
 
-NOINLINE void K(fold_centred)(VEC *sums, const char *x, int64_t step, int count, int64_t k, const REAL *mean) {
-  for (int b = 0; b < count; b++, x += step) {
-    const K(source) s = K(x_source)(x);
-    sums[b] = K(fold_source)(&s, k, V(set)(mean[b]), (K(summand)){.squares = true, .centred = true});
-  }
-}
-
 NOINLINE K(batch_state) K(measure_layer_batch)(REAL *r, REAL *mean, REAL *sum, const char *x, int64_t step, int count,
                                                int64_t k, REAL eps) {
   VEC sums[K(BATCH)];
@@ -152,7 +172,10 @@ NOINLINE K(batch_state) K(measure_layer_batch)(REAL *r, REAL *mean, REAL *sum, c
   V(sum8)(mean, sums, EO);
   for (int b = 0; b < K(BATCH); b++)
     mean[b] = mean[b] / (REAL)k;
-  K(fold_centred)(sums, x, step, count, k, mean);
+  if (__builtin_expect(K(may_have_faint)(x, count, step), 0))
+    K(fold_faint)(sums, x, step, count, k, mean);
+  else
+    K(fold_centred)(sums, x, step, count, k, mean);
   V(sum8)(sum, sums, EO);
   return K(finish_batch)(r, sum, (REAL)k, eps);
 }

@@ -87,7 +87,7 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) 
   }
   if (as.gated) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
   if (as.quads && s->products) V(store)(s->products + j, v, REAL_TYPE, 0);
-  if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
+  if (as.scaled) v = K(lift)(v, s->up1, s->up2);
   return v;
 }
 
@@ -286,95 +286,6 @@ NOINLINE REAL K(squares_listed)(const K(source) * s, const int64_t *indices, int
   return k <= K(PORTION) ? K(sum_lanes)(acc) : (REAL)(total + (double)K(sum_lanes)(acc));
 }
 
-/* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
- * the mean) over the k elements of the segment times 2^(e + more). more is not 0 only where eps stands outside the root
- * and keeps e so small that the squares would vanish. */
-typedef struct {
-  REAL sum, mean;
-  int e, more;
-} K(moment);
-
-NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0, 0};
-  if (lay->indices) {
-    m.sum = K(squares_listed)(s, lay->indices, lay->k);
-  } else if (lay->kind == RMS_KIND_RMS && !s->residual && !s->gate) {
-    m.sum = K(squares_scaled)(s, lay->k);
-  } else {
-    if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
-    m.sum = K(squares_any)(s, lay->k, m.mean);
-  }
-  return m;
-}
-
-INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
-  K(moment) m = {0, 0, 0, 0};
-  bool x_alone = !s->residual && s->x_type == T && !s->gate, layer = lay->kind == RMS_KIND_LAYER;
-  if (lay->indices || (!x_alone && (layer || s->x_type != T || (s->gate && s->residual))))
-    return K(measure_any)(lay, s);
-  if (s->gate) {
-    m.sum = K(squares_gated)(s, lay->k);
-  } else if (layer) {
-    m.mean = K(sum_x)(s->x, lay->k) / (REAL)lay->k;
-    m.sum = K(centred_x)(s->x, lay->k, m.mean);
-  } else {
-    m.sum = x_alone ? K(squares_x)(s->x, lay->k) : K(squares_residual)(s, lay->k);
-  }
-  return m;
-}
-
-/* Exponent e with 2^e <= a < 2^(e+1), for finite a > 0. */
-static int K(exponent)(REAL a) {
-  return rms_exponent((double)a) - 1;
-}
-
-/* eps in the arithmetic type. A subnormal one loses digits here and not again when a segment is scaled. */
-INLINE REAL K(eps)(const rms_layout *lay) {
-  return (REAL)lay->eps;
-}
-
-/* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
-static int K(eps_limit)(const rms_layout *lay) {
-  if (K(eps)(lay) == 0) return 4096;
-  int e = rms_exponent((double)K(eps)(lay));
-  e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
-  return e > 0 ? e : 0;
-}
-
-/* The exponents for a segment whose mean square and mean, times 4^e and 2^e, are these: they bring the mean square, or
- * where that vanished the mean, to the order of one; 0 where both vanished. They depend on the statistic alone, so that
- * a row whose statistic was taken elsewhere is scaled alike. limit: K(eps_limit). */
-INLINE K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e, int limit) {
-  K(moment) m = {0, 0, 0, 0};
-  if (mean_square == 0 && (mean == 0 || K(eps)(lay) == 0)) return m;
-  const int exponent = rms_exponent(mean_square > 0 ? mean_square : mean);
-  if (mean_square > 0)
-    e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
-  else
-    e -= exponent;
-  m.e = e < limit ? e : limit;
-  if (e > limit && lay->eps_place == RMS_EPS_OUTSIDE) m.more = e - limit;
-  return m;
-}
-
-/* 2^e, and 0 or infinity where that is out of range. */
-INLINE REAL K(power)(int e) {
-  const int bias = T_SIZE == 8 ? 1023 : 127;
-  if (__builtin_expect(e <= -bias || e > bias, 0)) return (REAL)ldexp(1.0, e);
-  return T_SIZE == 8 ? (REAL)rms_f64_from_bits((uint64_t)(e + bias) << 52)
-                     : (REAL)rms_f32_from_bits((uint32_t)(e + bias) << 23);
-}
-
-/* 2^e as two factors. */
-INLINE void K(split_scale)(REAL *up1, REAL *up2, int e) {
-  *up1 = K(power)(e / 2);
-  *up2 = K(power)(e - e / 2);
-}
-
-static void K(set_scale)(K(source) * s, int e) {
-  K(split_scale)(&s->up1, &s->up2, e);
-}
-
 /* ---- magnitudes ---- */
 
 /* The largest magnitudes in the lanes of what was looked at, by their bits: infinity is above all numbers, and a NaN
@@ -474,6 +385,125 @@ NOINLINE REAL K(largest)(const K(source) * s, const int64_t *indices, int64_t n)
   return K(largest_of)(most);
 }
 
+/* ---- faint segments ----
+ *
+ * Those whose squares are so small that they must be scaled, which is found out before they are formed: Intel's
+ * processors take a hundred times as long for an operation that leaves the range of normal numbers. */
+
+/* Whether a row may be: its first element is faint and not zero. Squares of f16 are never. */
+INLINE bool K(starts_faint)(const char *x) {
+  if (T == RMS_F16) return false;
+  const uint64_t magnitude = ((uint64_t)1 << (8 * T_SIZE - 1)) - 1;
+  uint64_t bits = 0, faint = T == RMS_F64 ? rms_bits_f64((double)FAINT) : rms_bits_f32((float)FAINT);
+  memcpy(&bits, x, T_SIZE);
+  if (T_SIZE == 2) faint >>= 16;
+  return (bits & magnitude) - 1 < faint - 1;
+}
+
+/* Whether the sum of the squares of k elements of which this is the largest magnitude, as they are or less their mean,
+ * is surely below TINY. */
+INLINE bool K(makes_faint)(REAL most, int64_t k) {
+  const double size = (double)most * (0.5 / (double)FAINT);
+  return most > 0 && size * size * (double)k < 0.125;
+}
+
+NOINLINE bool K(is_faint)(const rms_layout *lay, const K(source) * s) {
+  return !s->gate && K(makes_faint)(K(largest)(s, lay->indices, lay->k), lay->k);
+}
+
+/* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
+ * the mean) over the k elements of the segment times 2^(e + more). more is not 0 only where eps stands outside the root
+ * and keeps e so small that the squares would vanish. */
+typedef struct {
+  REAL sum, mean;
+  int e, more;
+} K(moment);
+
+NOINLINE K(moment) K(measure_any)(const rms_layout *lay, const K(source) * s) {
+  K(moment) m = {0, 0, 0, 0};
+  if (lay->indices) {
+    m.sum = K(squares_listed)(s, lay->indices, lay->k);
+  } else if (lay->kind == RMS_KIND_RMS && !s->residual && !s->gate) {
+    m.sum = K(squares_scaled)(s, lay->k);
+  } else {
+    if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
+    m.sum = K(squares_any)(s, lay->k, m.mean);
+  }
+  return m;
+}
+
+INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
+  K(moment) m = {0, 0, 0, 0};
+  if (__builtin_expect(K(starts_faint)(s->x), 0) && s->x_type == T && K(is_faint)(lay, s)) {
+    m.sum = FAINT_SUM;
+    return m;
+  }
+  bool x_alone = !s->residual && s->x_type == T && !s->gate, layer = lay->kind == RMS_KIND_LAYER;
+  if (lay->indices || (!x_alone && (layer || s->x_type != T || (s->gate && s->residual))))
+    return K(measure_any)(lay, s);
+  if (s->gate) {
+    m.sum = K(squares_gated)(s, lay->k);
+  } else if (layer) {
+    m.mean = K(sum_x)(s->x, lay->k) / (REAL)lay->k;
+    m.sum = K(centred_x)(s->x, lay->k, m.mean);
+  } else {
+    m.sum = x_alone ? K(squares_x)(s->x, lay->k) : K(squares_residual)(s, lay->k);
+  }
+  return m;
+}
+
+/* Exponent e with 2^e <= a < 2^(e+1), for finite a > 0. */
+static int K(exponent)(REAL a) {
+  return rms_exponent((double)a) - 1;
+}
+
+/* eps in the arithmetic type. A subnormal one loses digits here and not again when a segment is scaled. */
+INLINE REAL K(eps)(const rms_layout *lay) {
+  return (REAL)lay->eps;
+}
+
+/* The largest e > 0 for which eps stays of the order of 1 when a tiny segment is scaled by 2^e. */
+static int K(eps_limit)(const rms_layout *lay) {
+  if (K(eps)(lay) == 0) return 4096;
+  int e = rms_exponent((double)K(eps)(lay));
+  e = lay->eps_place == RMS_EPS_INSIDE ? -(e / 2) : -e;
+  return e > 0 ? e : 0;
+}
+
+/* The exponents for a segment whose mean square and mean, times 4^e and 2^e, are these: they bring the mean square, or
+ * where that vanished the mean, to the order of one; 0 where both vanished. They depend on the statistic alone, so that
+ * a row whose statistic was taken elsewhere is scaled alike. limit: K(eps_limit). */
+INLINE K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double mean, int e, int limit) {
+  K(moment) m = {0, 0, 0, 0};
+  if (mean_square == 0 && (mean == 0 || K(eps)(lay) == 0)) return m;
+  const int exponent = rms_exponent(mean_square > 0 ? mean_square : mean);
+  if (mean_square > 0)
+    e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
+  else
+    e -= exponent;
+  m.e = e < limit ? e : limit;
+  if (e > limit && lay->eps_place == RMS_EPS_OUTSIDE) m.more = e - limit;
+  return m;
+}
+
+/* 2^e, and 0 or infinity where that is out of range. */
+INLINE REAL K(power)(int e) {
+  const int bias = T_SIZE == 8 ? 1023 : 127;
+  if (__builtin_expect(e <= -bias || e > bias, 0)) return (REAL)ldexp(1.0, e);
+  return T_SIZE == 8 ? (REAL)rms_f64_from_bits((uint64_t)(e + bias) << 52)
+                     : (REAL)rms_f32_from_bits((uint32_t)(e + bias) << 23);
+}
+
+/* 2^e as two factors. */
+INLINE void K(split_scale)(REAL *up1, REAL *up2, int e) {
+  *up1 = K(power)(e / 2);
+  *up2 = K(power)(e - e / 2);
+}
+
+static void K(set_scale)(K(source) * s, int e) {
+  K(split_scale)(&s->up1, &s->up2, e);
+}
+
 /* The exponent of the scale that brings the largest magnitude to the order of one, or eps where that is more. */
 INLINE int K(first_scale)(const rms_layout *lay, REAL most, int limit) {
   const int e = -K(exponent)(most);
@@ -492,14 +522,34 @@ INLINE K(moment) K(rescale)(const rms_layout *lay, K(moment) m, int e, int limit
   return to;
 }
 
+/* Whether squares of elements up to `most`, scaled by 2^e, vanish beside eps, which stands inside the root and is of
+ * the order of one then. Not asked of f64. */
+INLINE bool K(vanishes)(const rms_layout *lay, REAL most, int e, int limit) {
+  return T != RMS_F64 && lay->eps_place == RMS_EPS_INSIDE && e == limit && rms_ldexp((double)most, e) < 0x1p-40;
+}
+
+/* A sum that does as well then: all that matters is whether it is zero, which it is where every square is rounded to
+ * zero. Beside a mean that is not zero not even that matters. */
+INLINE REAL K(vanished_sum)(REAL most, int e) {
+  return rms_ldexp((double)most, e) > 0x1p-75 ? FAINT_SUM : 0; /* the square of 2^-75 is rounded to zero */
+}
+
 /* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
- * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. */
-NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled) {
+ * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. wanted: the sum itself
+ * is, even where it vanishes beside eps. */
+NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled, bool wanted) {
   const REAL most = K(largest)(s, lay->indices, lay->k);
   if (!(most <= REAL_MAX) || most == 0) return unscaled;
   const int limit = K(eps_limit)(lay), e = K(first_scale)(lay, most, limit);
+  K(moment) m = {0, 0, 0, 0};
   K(set_scale)(s, e);
-  const K(moment) to = K(rescale)(lay, K(measure_any)(lay, s), e, limit);
+  if (!wanted && K(vanishes)(lay, most, e, limit)) {
+    if (lay->kind == RMS_KIND_LAYER) m.mean = K(sum_any)(s, lay->k) / (REAL)lay->k;
+    m.sum = K(vanished_sum)(most, e);
+  } else {
+    m = K(measure_any)(lay, s);
+  }
+  const K(moment) to = K(rescale)(lay, m, e, limit);
   K(set_scale)(s, to.e);
   return to;
 }
@@ -510,19 +560,19 @@ INLINE bool K(squares_in_range)(REAL sum) {
 
 /* A moment whose sum is out of range: measured again, scaled, unless no scale would change it. Zeros have a sum
  * of exactly zero, and squares add up to NaN only if one of them is: neither needs a scale. */
-NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m) {
+NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m, bool wanted) {
   bool rms = lay->kind == RMS_KIND_RMS;
   if (rms && m.sum != m.sum) return m;
   if (m.sum == 0 && m.mean == 0 && !lay->indices && K(is_zero)(s, lay->k)) return m;
-  return K(measure_scaled)(lay, s, m);
+  return K(measure_scaled)(lay, s, m, wanted);
 }
 
-/* s->up1 and up2 are set if the moment's e is not 0. */
-INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s) {
+/* s->up1 and up2 are set if the moment's e is not 0. wanted: see K(measure_scaled). */
+INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s, bool wanted) {
   K(moment) m = {0, 0, 0, 0};
   if (lay->k == 0) return m;
   m = K(measure)(lay, s);
-  return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m);
+  return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m, wanted);
 }
 
 /* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). clamped:

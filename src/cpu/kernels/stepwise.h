@@ -65,7 +65,7 @@ NOINLINE REAL K(sum_steps)(const K(source) * s, const K(steps) * st, int64_t wid
 /* T(L2 norm), then eps as the model adds it, or bounds the norm by it. */
 static void K(norm_steps)(const rms_layout *lay, const K(source) * given, K(steps) * st) {
   K(source) s = *given;
-  K(moment) m = K(moment_of)(lay, &s);
+  K(moment) m = K(moment_of)(lay, &s, true);
   st->norm = K(step)((REAL)rms_ldexp((double)SQRT(m.sum), -(m.e + m.more)));
   if (lay->eps_place == RMS_EPS_OUTSIDE) {
     st->divides = true;
@@ -107,7 +107,7 @@ static K(steps) K(rstd_steps)(const rms_layout *lay, K(statistic) of) {
 static K(steps) K(forward_steps)(const rms_layout *lay, const K(source) * s) {
   if (lay->steps == RMS_STEPS_ALL) return K(all_steps)(lay, s);
   K(source) src = *s;
-  return K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &src), (REAL)lay->k));
+  return K(rstd_steps)(lay, K(finish)(lay, K(moment_of)(lay, &src, false), (REAL)lay->k));
 }
 
 /* For a segment that is written in parts (core/quantise.c): r itself, or `by`, in place of a sum of squares. */
