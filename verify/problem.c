@@ -14,9 +14,9 @@
 static const char *const kind_words[] = {"rms", "prms", "layer", NULL};
 static const char *const dir_words[] = {"fwd", "bwd", NULL};
 static const char *const dtype_words[] = {"f32", "f64", "bf16", "f16", NULL}; /* from RMS_F32 on */
-static const char *const data_words[] = {"normal", "lognormal", "cauchy", "hugemean", "small",   "tiny",  "huge", "max",
-                                         "least",  "steps",     "exact",  "zerorows", "nanrows", "mixed", "faintrows",
-                                         NULL};
+static const char *const data_words[] = {"normal",  "lognormal", "cauchy",    "hugemean", "small", "tiny",
+                                         "huge",    "max",       "least",     "steps",    "exact", "zerorows",
+                                         "nanrows", "mixed",     "faintrows", NULL};
 static const char *const type_words[] = {"same", "f32", NULL};
 static const char *const weight_words[] = {"same", "f32", "none", NULL};
 static const char *const channels_words[] = {"first", NULL};
