@@ -127,7 +127,7 @@ if [ "$suite" = torch ]; then
 fi
 if [ "$what" = torch-oldest ]; then
   # Four processes find what two do, and the suite torch has them.
-  set -- --deselect 'test_torch_sharded.py::test_cases[4]' --deselect 'test_torch_dtensor.py::test_placements[4]'
+  set -- --deselect 'python/tests/test_torch_sharded.py::test_cases[4]' --deselect 'python/tests/test_torch_dtensor.py::test_placements[4]'
 else
   set --
 fi
