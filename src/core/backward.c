@@ -31,6 +31,62 @@ static bool has_several_ways_back(const rms_backward_job *job) {
          2 * job->lay.width * size > RMS_WIDE_BYTES;
 }
 
+static void move_rows(rms_rows *rows, int64_t inner) {
+  if (rows->data) rows->data += inner * rows->inner;
+}
+
+/* The rows of one inner index as a job of their own. */
+static rms_backward_job job_of_inner(const rms_backward_job *job, int64_t inner) {
+  rms_backward_job one = *job;
+  const int64_t first = inner * job->lay.groups, size = job->lay.dtype == RMS_F64 ? 8 : 4;
+  rms_rows *rows[] = {&one.dy, &one.x, &one.dresidual, &one.gate, &one.dx, &one.dresidual_out, &one.dgate};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    move_rows(rows[i], inner);
+  if (one.lay.weight) one.lay.weight += inner * job->lay.weight_inner;
+  if (one.bias) one.bias += inner * job->lay.weight_inner;
+  if (one.rstd) one.rstd = (const char *)one.rstd + first * size;
+  if (one.mean) one.mean = (const char *)one.mean + first * size;
+  if (one.stats_in) one.stats_in += first;
+  if (one.sums_in) one.sums_in += first;
+  one.row_step = job->lay.inner;
+  one.lay.inner = 1;
+  one.lay.weight_inner = 0;
+  one.lay.per_inner = false;
+  return one;
+}
+
+/* Rows up to this size are quicker together with others that share their weight. */
+enum { SHORT_BYTES = 1024 };
+
+static bool is_by_inner(const rms_layout *lay) {
+  return lay->per_inner && lay->inner > 1 && !lay->apart &&
+         lay->width * (int64_t)rms_dtype_size(lay->dtype) <= SHORT_BYTES;
+}
+
+/* Rows first..last-1 whose inner indices have weights of their own: of each block the rows of one index after those of
+ * the other. No sum changes: there is one for each index, and its rows keep their order and their blocks. */
+static void run_by_inner(const backward_run *r, const rms_backward_job *job, const rms_column_sums *sums, int64_t first,
+                         int64_t last) {
+  const int64_t step = job->lay.inner, groups = job->lay.groups, piece = groups * r->plan.pitch;
+  const size_t totals = (size_t)r->plan.elements * sizeof(double);
+  if (sums->dweight_total) memset(sums->dweight_total, 0, totals);
+  if (sums->dbias_total) memset(sums->dbias_total, 0, totals);
+  for (int64_t next; first < last; first = next) {
+    next = last - first > RMS_BLOCK_ROWS * step ? first + RMS_BLOCK_ROWS * step : last;
+    for (int64_t inner = 0; inner < step; inner++) {
+      const int64_t from = (first - inner + step - 1) / step, to = (next - inner + step - 1) / step;
+      rms_backward_job one = job_of_inner(job, inner);
+      rms_column_sums of = *sums;
+      one.go_on = true;
+      if (of.dweight_block) of.dweight_block = (char *)of.dweight_block + inner * piece * r->plan.real;
+      if (of.dbias_block) of.dbias_block = (char *)of.dbias_block + inner * piece * r->plan.real;
+      if (of.dweight_total) of.dweight_total += inner * piece;
+      if (of.dbias_total) of.dbias_total += inner * piece;
+      if (from < to) r->kernel(&one, &of, from * groups, to * groups);
+    }
+  }
+}
+
 static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_t chunk) {
   int64_t first = rms_chunk_start(&r->plan, chunk), last = rms_chunk_start(&r->plan, chunk + 1);
   rms_column_sums sums = rms_chunk_sums(&r->plan, r->workspace, chunk);
@@ -39,6 +95,8 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (job->lay.apart)
     rms_backward_apart(job, r->kernel, &sums, first, last);
+  else if (is_by_inner(&job->lay))
+    run_by_inner(r, job, &sums, first, last);
   else
     r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);
 }
@@ -120,30 +178,6 @@ static void run_finish(const void *arg, int64_t first, int64_t last) {
 }
 
 /* ---- sums by inner index ---- */
-
-static void move_rows(rms_rows *rows, int64_t inner) {
-  if (rows->data) rows->data += inner * rows->inner;
-}
-
-/* The rows of one inner index as a job of their own. */
-static rms_backward_job job_of_inner(const rms_backward_job *job, int64_t inner) {
-  rms_backward_job one = *job;
-  const int64_t first = inner * job->lay.groups, size = job->lay.dtype == RMS_F64 ? 8 : 4;
-  rms_rows *rows[] = {&one.dy, &one.x, &one.dresidual, &one.gate, &one.dx, &one.dresidual_out, &one.dgate};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    move_rows(rows[i], inner);
-  if (one.lay.weight) one.lay.weight += inner * job->lay.weight_inner;
-  if (one.bias) one.bias += inner * job->lay.weight_inner;
-  if (one.rstd) one.rstd = (const char *)one.rstd + first * size;
-  if (one.mean) one.mean = (const char *)one.mean + first * size;
-  if (one.stats_in) one.stats_in += first;
-  if (one.sums_in) one.sums_in += first;
-  one.row_step = job->lay.inner;
-  one.lay.inner = 1;
-  one.lay.weight_inner = 0;
-  one.lay.per_inner = false;
-  return one;
-}
 
 static void clear_sums(const rms_column_sums *sums, const rms_sums_plan *one, bool totals) {
   const size_t elements = (size_t)one->elements;

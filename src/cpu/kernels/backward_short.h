@@ -18,7 +18,7 @@ INLINE int64_t K(step_of)(const rms_rows *rows, int64_t inner) {
 static bool K(are_short_rows)(const rms_backward_job *job, const K(gains) * gains) {
   const rms_layout *lay = &job->lay;
   return lay->eps_place == RMS_EPS_INSIDE && lay->width * T_SIZE <= K(SHORT_BACK_BYTES) &&
-         !K(is_mixed_back)(job, gains) && !K(are_raw)(gains) && !job->stats_in && !job->sums_in && job->row_step == 1 &&
+         !K(is_mixed_back)(job, gains) && !K(are_raw)(gains) && !job->stats_in && !job->sums_in &&
          K(are_even)(&job->x, lay->inner) && K(are_even)(&job->dy, lay->inner) && K(are_even)(&job->dx, lay->inner);
 }
 
@@ -116,7 +116,7 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
     for (int b = 0; b < K(BATCH); b++)
       sum[b] = rows->r[b] = 1;
     for (int b = 0; b < n; b++) {
-      rows->r[b] = ((const REAL *)job->rstd)[number + b];
+      rows->r[b] = ((const REAL *)job->rstd)[number + b * job->row_step];
       if (rows->r[b] == zero_r) sum[b] = 0, zeros |= 1u << b;
     }
   } else if (K(measure_batch)(rows->r, sum, m->s.x.x, x_step, n, lay->k, (REAL)lay->eps) != K(IN_RANGE)) {
@@ -150,7 +150,7 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
       m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], 0, 0, 0}, false), (REAL)lay->k);
     else
       m->st = (K(statistic)){rows->r[b], 0, 0, (REAL)lay->k, 0, false};
-    K(add_row)(job, rows, m, number + b, zero_r);
+    K(add_row)(job, rows, m, number + b * job->row_step, zero_r);
   }
 }
 
@@ -206,8 +206,8 @@ INLINE unsigned K(layer_statistics)(const rms_backward_job *job, K(gradient_rows
   unsigned out = 0;
   if (job->rstd) {
     for (int b = 0; b < K(BATCH); b++) {
-      rows->r[b] = b < n ? ((const REAL *)job->rstd)[number + b] : 1;
-      rows->mean[b] = b < n && job->mean ? ((const REAL *)job->mean)[number + b] : 0;
+      rows->r[b] = b < n ? ((const REAL *)job->rstd)[number + b * job->row_step] : 1;
+      rows->mean[b] = b < n && job->mean ? ((const REAL *)job->mean)[number + b * job->row_step] : 0;
     }
     return 0;
   }
@@ -247,6 +247,6 @@ NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_ro
     m->st = st;
     if (out >> b & 1)
       m->st = K(finish)(lay, K(settle)(lay, &m->s.x, (K(moment)){sum[b], rows->mean[b], 0, 0}, false), (REAL)lay->k);
-    K(add_row)(job, rows, m, number + b, zero_r);
+    K(add_row)(job, rows, m, number + b * job->row_step, zero_r);
   }
 }
