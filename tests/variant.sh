@@ -89,7 +89,7 @@ v3)
   ;;
 aarch64)
   need aarch64-linux-gnu-gcc qemu-aarch64
-  configure_and_build quick_tests --toolchain "$source/cmake/toolchains/aarch64.cmake"
+  configure_and_build quick_tests --toolchain "$source/cmake/toolchains/aarch64.cmake" -DCMAKE_C_FLAGS=$less_inlining
   # This emulator fails an assertion of its own when the child of a process with threads starts some.
   export RMSNORM_NO_THREADS_AFTER_FORK=1
   RMSNORM_REQUIRE_ISA=neon run_tests -L quick

@@ -694,34 +694,6 @@ static void check_magnitudes(guarded *g) {
   }
 }
 
-/* Products with powers of two: of subnormal numbers and zeros alone, beside others, and of others alone. */
-static void check_lifts(void) {
-  t_rng rng = t_rng_make(142);
-  for (int k = 0; k < 5000; k++) {
-    const float by = ldexpf(1, (int)t_random_below(&rng, 165) - 64);
-    float a[F32_LANES], have[F32_LANES];
-    double wide[F64_LANES], have_wide[F64_LANES];
-    for (int i = 0; i < F32_LANES; i++) {
-      const uint32_t any = (uint32_t)t_random(&rng), few = any & (0x80000000u | ((1u << t_random_below(&rng, 24)) - 1));
-      const uint32_t bits = k % 3 == 0 || (k % 3 == 1 && i % 2 == 0) ? few : any;
-      memcpy(&a[i], &bits, sizeof bits);
-      if (isnan(a[i])) a[i] = INFINITY;
-      if (i < F64_LANES) wide[i] = (double)a[i] * 0x1p-910;
-    }
-    vf_store(have, vf_lift(vf_load(a, RMS_F32, 0), by), RMS_F32, 0);
-    vd_store(have_wide, vd_lift(vd_load(wide, RMS_F64, 0), (double)by), RMS_F64, 0);
-    t_context("lift by %a", (double)by);
-    for (int i = 0; i < F32_LANES; i++) {
-      const float right = a[i] * by;
-      T_EQ_BYTES(&right, &have[i], sizeof right);
-    }
-    for (int i = 0; i < F64_LANES; i++) {
-      const double right = wide[i] * (double)by;
-      T_EQ_BYTES(&right, &have_wide[i], sizeof right);
-    }
-  }
-}
-
 /* The largest number of each of sixteen vectors: it stands in a lane of its own in each of them. */
 static void check_mosts(void) {
   t_rng rng = t_rng_make(141);
@@ -781,7 +753,6 @@ static void check_every_operation(void) {
   check_stores8(&g, RMS_F8E4M3);
   check_stores8(&g, RMS_F8E5M2);
   check_mosts();
-  check_lifts();
   check_magnitudes(&g);
   check_copies(&g);
   vec_prefetch(&g);

@@ -42,6 +42,7 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->before = lay->rounding == RMS_ROUND_BEFORE_WEIGHT;
   s->terms = lay->steps == RMS_STEPS_TERMS;
   s->add_to_dx = job->add_to_dx;
+  s->most_x = s->most_dm = -1;
   s->dy1 = s->dy2 = s->u1 = s->u2 = 1;
   for (int i = 0; i < 4; i++)
     s->down[i] = 1;

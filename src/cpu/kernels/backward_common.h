@@ -89,10 +89,10 @@ INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of
   K(column_sum) sum = at.sum;
   VEC dy = form.mixed ? K(load_in_place)(of->dy, at.j, at.n, of->dy_type) : K(load)(of->dy, at.j, at.n, false);
   VEC v = K(load)(of->x, at.j, at.n, false), u = dy, h, dx;
-  if (form.scaled && !form.before) u = K(lift)(u, by->dy1, by->dy2);
+  if (form.scaled && !form.before) u = K(times_twice)(u, by->dy1, by->dy2);
   u = V(mul)(u, at.gain);
   if (form.before) u = K(round_row)(u, form);
-  if (form.scaled) u = K(times_twice)(u, by->u1, by->u2), v = K(lift)(v, by->x1, by->x2);
+  if (form.scaled) u = K(times_twice)(u, by->u1, by->u2), v = K(times_twice)(v, by->x1, by->x2);
   if (form.layer) {
     h = V(mul)(V(sub)(v, of->mean), of->r);
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));

@@ -56,8 +56,13 @@ NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K
   K(source) dm = K(dm_source)(&m->s);
   if (job->stats_in || job->sums_in || m->st.e) return false;
   if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dm, m->s.width);
-  bool finite = K(largest)(&m->s.x, NULL, m->s.width) <= REAL_MAX && K(largest)(&dm, NULL, m->s.width) <= REAL_MAX;
-  if (finite) return false;
+  const REAL most_x = K(largest)(&m->s.x, NULL, m->s.width);
+  const REAL most_dm = most_x <= REAL_MAX ? K(largest)(&dm, NULL, m->s.width) : most_x;
+  if (most_x <= REAL_MAX && most_dm <= REAL_MAX) {
+    m->s.most_x = most_x > 0 && m->s.k == m->s.width && !m->s.indices ? most_x : -1;
+    m->s.most_dm = most_dm > 0 ? most_dm : -1;
+    return false;
+  }
   const bool spoilt = m->st.r != m->st.r; /* and so is every result, whatever the sums */
   if (spoilt) m->st.r = (REAL)NAN;        /* without a payload: see V(store_clean) */
   if (m->st.mean != m->st.mean) m->st.mean = (REAL)NAN;
@@ -147,4 +152,5 @@ NOINLINE void K(add_row)(const rms_backward_job *job, K(gradient_rows) * rows, K
     K(backward_scaled)(job, &scaled, number, m->st);
   }
   m->s.x.up1 = m->s.x.up2 = 1;
+  m->s.most_x = m->s.most_dm = -1;
 }

@@ -37,7 +37,7 @@ static int K(scale_gradient)(K(gradient) * s) {
   REAL most;
   int e_dy = 0, e_u = 0;
   if (!s->before) {
-    most = K(largest)(&dm, NULL, s->width);
+    most = s->most_dm > 0 ? s->most_dm : K(largest)(&dm, NULL, s->width);
     if (!(most <= REAL_MAX) || most == 0) return 0;
     e_dy = -2 - K(exponent)(most);
     K(split_scale)(&s->dy1, &s->dy2, e_dy);
@@ -66,6 +66,8 @@ NOINLINE bool K(measure_scaled_gradient)(const rms_backward_job *job, K(gradient
   K(statistic) st = *known;
   if (job->stats_in) {
     st = K(import_stat)(lay, &job->stats_in[segment], &s->x, true);
+  } else if (!st.e && s->most_x > 0) {
+    st = K(finish)(lay, K(measure_from)(lay, &s->x, s->most_x, false), (REAL)lay->k);
   } else if (!st.e) {
     K(moment) unscaled = K(moment_of)(lay, &s->x, false);
     st = K(finish)(lay, unscaled.e ? unscaled : K(measure_scaled)(lay, &s->x, unscaled, false), (REAL)lay->k);

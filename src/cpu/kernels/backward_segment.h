@@ -33,6 +33,7 @@ typedef struct {
   bool mixed; /* of a common job */
   bool terms; /* the two terms of dx are rounded on their own */
   bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
+  REAL most_x, most_dm; /* the largest magnitudes of a row, where they are known, finite and not zero; else -1 */
   REAL dy1, dy2, u1, u2, down[4]; /* scaled: dy is multiplied by dy1*dy2, u by u1*u2, dx by the four factors of down */
 } K(gradient);
 
@@ -99,7 +100,7 @@ INLINE K(source) K(dm_source)(const K(gradient) * s) {
 INLINE VEC K(load_u)(const K(gradient) * s, VEC dm, int64_t j, int n, K(sweep) w) {
   VEC u = dm;
   bool before = K(is_before)(s, w);
-  if ((w.scaled || w.dy_scaled) && !before) u = K(lift)(u, s->dy1, s->dy2);
+  if ((w.scaled || w.dy_scaled) && !before) u = V(mul)(V(mul)(u, V(set)(s->dy1)), V(set)(s->dy2));
   if (K(has_gain)(s, w)) u = V(mul)(u, K(gain_of)(s, j, n, w));
   if (before) u = K(round_data)(u, w);
   if (w.scaled) u = V(mul)(V(mul)(u, V(set)(s->u1)), V(set)(s->u2));
@@ -419,7 +420,7 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, K
   if (after) dm = K(round_product)(s, V(mul)(dy, gate.act), w);
   VEC u = K(load_u)(s, dm, j, n, w), v = x = K(load)(s->x.x, j, n, s->x.x_type != T);
   if (gated) v = V(mul)(v, gate.act);
-  if (w.scaled) v = K(lift)(v, s->x.up1, s->x.up2);
+  if (w.scaled) v = V(mul)(V(mul)(v, V(set)(s->x.up1)), V(set)(s->x.up2));
   if (w.layer) {
     h = V(mul)(V(sub)(v, k.mean), k.r);
     dx = V(mul)(k.r, V(sub)(V(sub)(u, k.b), V(mul)(h, k.a)));

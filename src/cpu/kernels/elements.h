@@ -12,11 +12,6 @@ INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
   return n == LANES ? V(load)(p, T, EO) : V(load_n)(p, n, T, EO);
 }
 
-/* What was loaded, times two powers of two. */
-INLINE VEC K(lift)(VEC v, REAL a, REAL b) {
-  return V(mul)(V(lift)(v, a), V(set)(b));
-}
-
 /* Bytes of an element of a type that the arithmetic takes. */
 INLINE int64_t K(size_of)(rms_dtype type) {
   return type == T ? T_SIZE : type == RMS_F32 ? 4 : 2;

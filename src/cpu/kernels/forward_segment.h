@@ -39,7 +39,7 @@ INLINE void K(apply_vector)(const K(segment) * s, VEC r, VEC mean, int64_t j, in
   if (gate) act = K(load_gate)(gate, j, n, s->sigmoid); /* before the first store, which may go there */
   if (s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
   if (s->src.gate) v = V(mul)(v, act);
-  if (scaled) v = K(lift)(v, s->src.up1, s->src.up2);
+  if (scaled) v = V(mul)(V(mul)(v, V(set)(s->src.up1)), V(set)(s->src.up2));
   if (layer) v = V(sub)(v, mean);
   VEC y = K(affine)(s, V(mul)(v, r), j, n);
   if (s->y) K(put_as)(s->y, j, n, s->gate ? K(gate_after)(s, y, act) : y, s->y_type, s->stream_y);

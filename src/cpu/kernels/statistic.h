@@ -87,7 +87,7 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) 
   }
   if (as.gated) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
   if (as.quads && s->products) V(store)(s->products + j, v, REAL_TYPE, 0);
-  if (as.scaled) v = K(lift)(v, s->up1, s->up2);
+  if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
   return v;
 }
 
@@ -534,12 +534,9 @@ INLINE REAL K(vanished_sum)(REAL most, int e) {
   return rms_ldexp((double)most, e) > 0x1p-75 ? FAINT_SUM : 0; /* the square of 2^-75 is rounded to zero */
 }
 
-/* The moment again for a segment whose sum left the safe range: scaled so that the largest element is of the order of
- * one. With a NaN or an infinity among the elements, or only zeros, there is nothing to scale. wanted: the sum itself
+/* The moment of a segment scaled so that its largest element, `most`, is of the order of one. wanted: the sum itself
  * is, even where it vanishes beside eps. */
-NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled, bool wanted) {
-  const REAL most = K(largest)(s, lay->indices, lay->k);
-  if (!(most <= REAL_MAX) || most == 0) return unscaled;
+NOINLINE K(moment) K(measure_from)(const rms_layout *lay, K(source) * s, REAL most, bool wanted) {
   const int limit = K(eps_limit)(lay), e = K(first_scale)(lay, most, limit);
   K(moment) m = {0, 0, 0, 0};
   K(set_scale)(s, e);
@@ -552,6 +549,13 @@ NOINLINE K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(mom
   const K(moment) to = K(rescale)(lay, m, e, limit);
   K(set_scale)(s, to.e);
   return to;
+}
+
+/* The moment again for a segment whose sum left the safe range. With a NaN or an infinity among the elements, or only
+ * zeros, there is nothing to scale. */
+static K(moment) K(measure_scaled)(const rms_layout *lay, K(source) * s, K(moment) unscaled, bool wanted) {
+  const REAL most = K(largest)(s, lay->indices, lay->k);
+  return most <= REAL_MAX && most > 0 ? K(measure_from)(lay, s, most, wanted) : unscaled;
 }
 
 INLINE bool K(squares_in_range)(REAL sum) {
@@ -567,7 +571,7 @@ NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m, 
   return K(measure_scaled)(lay, s, m, wanted);
 }
 
-/* s->up1 and up2 are set if the moment's e is not 0. wanted: see K(measure_scaled). */
+/* s->up1 and up2 are set if the moment's e is not 0. wanted: see K(measure_from). */
 INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s, bool wanted) {
   K(moment) m = {0, 0, 0, 0};
   if (lay->k == 0) return m;

@@ -340,20 +340,6 @@ static inline vf vf_exponent(vf a) {
   return r;
 }
 
-static inline __m256 vec_lift_ps(__m256 a, float by) {
-  const __m256 sign = _mm256_and_ps(a, _mm256_set1_ps(-0.0f)), base = _mm256_or_ps(sign, _mm256_set1_ps(VEC_LIFT_BASE));
-  const __m256i exponent = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7f800000));
-  const __m256 subnormal = _mm256_castsi256_ps(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()));
-  const __m256 lifted = _mm256_or_ps(_mm256_sub_ps(_mm256_or_ps(a, base), base), sign);
-  return _mm256_mul_ps(_mm256_blendv_ps(a, lifted, subnormal),
-                       _mm256_blendv_ps(_mm256_set1_ps(by), _mm256_set1_ps(by * VEC_LIFT_REST), subnormal));
-}
-
-static inline vf vf_lift(vf a, float by) {
-  vf r = {vec_lift_ps(a.lo, by), vec_lift_ps(a.hi, by)};
-  return r;
-}
-
 static inline vf vf_max_bits(vf a, vf b) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i lo = _mm256_and_si256(_mm256_castps_si256(b.lo), magnitude);

@@ -170,17 +170,6 @@ static inline vf vf_exponent(vf a) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23));
 }
 
-static inline vf vf_lift(vf a, float by) {
-  const __m512i bits = _mm512_castps_si512(a), sign = _mm512_and_si512(bits, _mm512_set1_epi32(INT32_MIN));
-  const __mmask16 subnormal = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));
-  if (subnormal == 0) return _mm512_mul_ps(a, _mm512_set1_ps(by));
-  const __m512i base = _mm512_or_si512(sign, _mm512_castps_si512(_mm512_set1_ps(VEC_LIFT_BASE)));
-  const vf part = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_or_si512(bits, base)), _mm512_castsi512_ps(base));
-  const vf lifted = _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(part), sign));
-  return _mm512_mul_ps(_mm512_mask_mov_ps(a, subnormal, lifted),
-                       _mm512_mask_blend_ps(subnormal, _mm512_set1_ps(by), _mm512_set1_ps(by * VEC_LIFT_REST)));
-}
-
 static inline vf vf_max_bits(vf a, vf b) {
   __m512i magnitude = _mm512_castps_si512(_mm512_abs_ps(b));
   return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), magnitude));

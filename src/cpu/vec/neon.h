@@ -192,10 +192,6 @@ static inline vf vf_exponent(vf a) {
   return r;
 }
 
-static inline vf vf_lift(vf a, float by) {
-  return vf_mul(a, vf_set(by));
-}
-
 static inline float32x4_t vf_max_bits_q(float32x4_t a, float32x4_t b) {
   return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(vabsq_f32(b))));
 }

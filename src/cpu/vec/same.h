@@ -26,10 +26,6 @@ static inline vd vd_round_clean(vd a, rms_dtype type) {
   return a;
 }
 
-static inline vd vd_lift(vd a, double by) {
-  return vd_mul(a, vd_set(by));
-}
-
 static inline vd vd_max_magnitude(vd a, vd b) {
   return vd_max_bits(a, b);
 }

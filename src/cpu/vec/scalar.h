@@ -210,10 +210,6 @@ static VEC_CALL vf vf_exponent(vf a) {
   return a;
 }
 
-static VEC_CALL vf vf_lift(vf a, float by) {
-  return vf_mul(a, vf_set(by));
-}
-
 static VEC_CALL vf vf_max_bits(vf a, vf b) {
   for (int i = 0; i < 16; i++) {
     uint32_t magnitude = rms_bits_f32(b.v[i]) & 0x7fffffffu;

@@ -38,13 +38,6 @@ static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
-/* For vf_lift, by which a product with a subnormal number is formed without one as a factor: Intel's processors take a
- * hundred times as long for those, and no longer for sums with them. The bits of a subnormal number m*2^-149, beside
- * those of a power of two, are the sum of that base and base * 2^-23 * m. What is left without the base is m*2^-87; the
- * rest of the product's exponent is in the other factor, so that the one rounding of the product stays the same. */
-#define VEC_LIFT_BASE 0x1p-64f
-#define VEC_LIFT_REST 0x1p-62f
-
 /* The largest of eight magnitudes, whose order is that of their bits. */
 static inline float vec_most8(__m256i a) {
   __m128i four = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
