@@ -55,11 +55,11 @@ static rms_backward_job job_of_inner(const rms_backward_job *job, int64_t inner)
   return one;
 }
 
-/* Rows up to this size are quicker together with others that share their weight. */
-enum { SHORT_BYTES = 1024 };
+/* Rows up to this size are quicker together with others that share their weight, if there are a few of them. */
+enum { SHORT_BYTES = 1024, FEW_ROWS = 4 };
 
-static bool is_by_inner(const rms_layout *lay) {
-  return lay->per_inner && lay->inner > 1 && !lay->apart &&
+static bool is_by_inner(const rms_layout *lay, int64_t rows) {
+  return lay->per_inner && lay->inner > 1 && rows >= FEW_ROWS * lay->inner && !lay->apart &&
          lay->width * (int64_t)rms_dtype_size(lay->dtype) <= SHORT_BYTES;
 }
 
@@ -95,7 +95,7 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (job->lay.apart)
     rms_backward_apart(job, r->kernel, &sums, first, last);
-  else if (is_by_inner(&job->lay))
+  else if (is_by_inner(&job->lay, last - first))
     run_by_inner(r, job, &sums, first, last);
   else
     r->kernel(job, &sums, first * job->lay.groups, last * job->lay.groups);

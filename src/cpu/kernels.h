@@ -21,8 +21,8 @@ typedef void rms_columns_fn(void *to, const void *block, int64_t count, rms_dtyp
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
 /* One row of RMSNorm with its first k elements in the statistic, eps inside the root, no offset; weight = NULL: none.
- * before: h is rounded before the weight. False, and nothing written: the row needs scaling, which is left to the
- * forward. */
+ * before: h is rounded before the weight. False, and nothing written: the row needs scaling, or may need it, which is
+ * left to the forward. */
 typedef bool rms_row_fn(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
                         bool weight_is_f32, bool before);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Gradients of weights that each inner index (head) has for itself, against the sums that docs/numerics.md describes,
  * formed one after the other: chunks of rows that begin at any head, blocks of 64 rows of a head, f64 totals. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "harness.h"
@@ -8,7 +9,8 @@
 
 typedef struct {
   int64_t outer, inner, cols;
-  float *x, *dy, *weight, *rstd, *dx, *dweight;
+  rms_kind kind;
+  float *x, *dy, *weight, *rstd, *mean, *dx, *dweight, *dbias;
 } heads;
 
 static float *draw(t_rng *rng, int64_t count) {
@@ -18,35 +20,40 @@ static float *draw(t_rng *rng, int64_t count) {
   return data;
 }
 
-static heads draw_heads(int64_t outer, int64_t inner, int64_t cols) {
+static heads draw_heads(int64_t outer, int64_t inner, int64_t cols, rms_kind kind) {
   t_rng rng = t_rng_make((uint64_t)(outer * inner + cols));
   const int64_t rows = outer * inner;
-  heads h = {outer, inner, cols, draw(&rng, rows * cols), draw(&rng, rows * cols), draw(&rng, inner * cols)};
+  heads h = {outer, inner, cols, kind, draw(&rng, rows * cols), draw(&rng, rows * cols), draw(&rng, inner * cols)};
   h.rstd = draw(&rng, rows);
+  h.mean = draw(&rng, rows);
   h.dx = draw(&rng, rows * cols);
   h.dweight = draw(&rng, inner * cols);
+  h.dbias = draw(&rng, inner * cols);
   return h;
 }
 
 static void free_heads(heads *h) {
-  float *all[] = {h->x, h->dy, h->weight, h->rstd, h->dx, h->dweight};
+  float *all[] = {h->x, h->dy, h->weight, h->rstd, h->mean, h->dx, h->dweight, h->dbias};
   for (size_t i = 0; i < T_COUNT(all); i++)
     free(all[i]);
 }
 
-/* The forward, which saves rstd, and the backward. */
+/* The forward, which saves the statistics, and the backward. */
 static void run(const heads *h, const rms_executor *executor) {
-  const rms_spec spec = {.cols = h->cols, .eps = 1e-5, .weight_per_inner = 1};
+  const rms_spec spec = {.cols = h->cols, .kind = h->kind, .eps = 1e-5, .weight_per_inner = 1};
+  const bool layer = h->kind == RMS_KIND_LAYER;
   rms_forward_args f = {
       .outer = h->outer, .inner = h->inner, .x = {.data = h->x, .dtype = RMS_F32}, .weight = h->weight};
   f.y.data = h->dx;
   f.rstd = h->rstd;
+  if (layer) f.mean = h->mean;
   T_EQ_STATUS(RMS_OK, rms_forward(&spec, &f, executor));
   rms_backward_args b = {
       .outer = h->outer, .inner = h->inner, .x = {.data = h->x, .dtype = RMS_F32}, .weight = h->weight};
   b.dy.data = h->dy;
   b.dx.data = h->dx;
   b.rstd = h->rstd;
+  if (layer) b.mean = h->mean, b.dbias = h->dbias;
   b.dweight = h->dweight;
   b.workspace_bytes = rms_backward_workspace(&spec, &b);
   b.workspace = aligned_alloc(64, (b.workspace_bytes + 63) / 64 * 64);
@@ -54,8 +61,15 @@ static void run(const heads *h, const rms_executor *executor) {
   free(b.workspace);
 }
 
-/* The gradient of column `col` of the weight of a head. */
-static float sum_of(const heads *h, int64_t head, int64_t col) {
+/* What a row adds to the gradient of a weight or of a bias. */
+static float term_of(const heads *h, int64_t row, int64_t col, bool bias) {
+  const float dy = h->dy[row * h->cols + col], x = h->x[row * h->cols + col];
+  const float e = h->kind == RMS_KIND_LAYER ? x - h->mean[row] : x, normed = e * h->rstd[row];
+  return bias ? dy : dy * normed;
+}
+
+/* The gradient of column `col` of the weight of a head, or of its bias. */
+static float sum_of(const heads *h, int64_t head, int64_t col, bool bias) {
   const int64_t rows = h->outer * h->inner, wanted = (rows + 31) / 32, chunks = wanted < 64 ? wanted : 64;
   double total = 0;
   for (int64_t c = 0, row = 0; c < chunks; c++) {
@@ -65,8 +79,7 @@ static float sum_of(const heads *h, int64_t head, int64_t col) {
     int64_t in_block = 0;
     for (; row < end; row++) {
       if (row % h->inner != head) continue;
-      const float normed = h->x[row * h->cols + col] * h->rstd[row], term = h->dy[row * h->cols + col] * normed;
-      block += term;
+      block += term_of(h, row, col, bias);
       if (++in_block < 64) continue;
       of_chunk += (double)block;
       block = 0;
@@ -77,16 +90,20 @@ static float sum_of(const heads *h, int64_t head, int64_t col) {
   return (float)total;
 }
 
-static void check(int64_t outer, int64_t inner, int64_t cols, const rms_executor *executor) {
-  heads h = draw_heads(outer, inner, cols);
-  run(&h, executor);
-  t_context("%d x %d x %d", (int)outer, (int)inner, (int)cols);
-  for (int64_t head = 0; head < inner; head++)
-    for (int64_t col = 0; col < cols; col++) {
-      const float right = sum_of(&h, head, col);
-      if (!T_EQ_BYTES(&right, &h.dweight[head * cols + col], sizeof right)) goto end;
+static bool is_right(const heads *h, const float *gradient, bool bias) {
+  for (int64_t head = 0; head < h->inner; head++)
+    for (int64_t col = 0; col < h->cols; col++) {
+      const float right = sum_of(h, head, col, bias);
+      if (!T_EQ_BYTES(&right, &gradient[head * h->cols + col], sizeof right)) return false;
     }
-end:
+  return true;
+}
+
+static void check(const int64_t *shape, rms_kind kind, const rms_executor *executor) {
+  heads h = draw_heads(shape[0], shape[1], shape[2], kind);
+  run(&h, executor);
+  t_context("%d x %d x %d, kind %d", (int)shape[0], (int)shape[1], (int)shape[2], (int)kind);
+  if (is_right(&h, h.dweight, false) && kind == RMS_KIND_LAYER) (void)is_right(&h, h.dbias, true);
   free_heads(&h);
 }
 
@@ -101,8 +118,9 @@ static void sums_in_order(void) {
   for (int i = 0; i < isas.count; i++) {
     T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i]));
     for (size_t s = 0; s < T_COUNT(shapes); s++) {
-      check(shapes[s][0], shapes[s][1], shapes[s][2], NULL);
-      check(shapes[s][0], shapes[s][1], shapes[s][2], &executor);
+      check(shapes[s], RMS_KIND_RMS, NULL);
+      check(shapes[s], RMS_KIND_RMS, &executor);
+      check(shapes[s], RMS_KIND_LAYER, &executor);
     }
   }
   rms_pool_destroy(pool);

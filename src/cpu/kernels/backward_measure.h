@@ -50,7 +50,8 @@ NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
 }
 
 /* Sums out of range that need no scale all the same: those of dy = 0, which are exactly zero, and those of a segment
- * with a NaN or an infinity, whose results no scale would change. */
+ * with a NaN or an infinity, whose results no scale would change. Of others it leaves the magnitudes that it has found.
+ */
 NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
   bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
   K(source) dm = K(dm_source)(&m->s);

@@ -73,7 +73,7 @@ INLINE REAL K(row_squares)(const char *x, int64_t k) {
   return K(sum_lanes)(acc);
 }
 
-/* False, and nothing written: the sum of squares is out of range. */
+/* False, and nothing written: the sum of squares is out of range, or may be. */
 KERNEL bool K(rms_row)(char *y, const char *x, const char *weight, int64_t width, int64_t k, double eps,
                        bool weight_is_f32, bool before) {
   if (__builtin_expect(K(starts_faint)(x), 0)) return false;

@@ -49,7 +49,7 @@
 #define REAL_MAX  1.7976931348623157e308
 /* A sum of squares below TINY is done again, scaled: its terms may have lost digits to underflow. */
 #define TINY 0x1p-900
-/* A lone number whose square, four times, is below TINY is smaller than FAINT. FAINT_SUM stands for a sum of squares
+/* Every element of a row for which K(makes_faint) is true is smaller than FAINT. FAINT_SUM stands for a sum of squares
  * that was not formed: out of range, and not of zeros. */
 #define FAINT 0x1p-452
 /* The backward runs unscaled while r and the row sums stay within these: no product of theirs leaves the range. */

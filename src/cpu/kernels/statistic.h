@@ -523,7 +523,7 @@ INLINE K(moment) K(rescale)(const rms_layout *lay, K(moment) m, int e, int limit
 }
 
 /* Whether squares of elements up to `most`, scaled by 2^e, vanish beside eps, which stands inside the root and is of
- * the order of one then. Not asked of f64. */
+ * the order of one or more then. Not asked of f64. */
 INLINE bool K(vanishes)(const rms_layout *lay, REAL most, int e, int limit) {
   return T != RMS_F64 && lay->eps_place == RMS_EPS_INSIDE && e == limit && rms_ldexp((double)most, e) < 0x1p-40;
 }
