@@ -125,6 +125,28 @@ static void examples_here(void) {
   T_CHECK(fabs((double)out[1] - 2.58199e-19) < 5e-25);
 }
 
+/* Large elements outside the statistic of a tiny row, with dy = 0 there, change nothing of the other gradients. */
+static void outside_the_statistic_here(void) {
+  const rms_spec spec = {.cols = 2 * COLS, .partial = COLS};
+  float dx[2][2 * COLS];
+  for (int large = 0; large < 2; large++) {
+    float x[2 * COLS], y[2 * COLS], dy[2 * COLS] = {1, -1, 0.5f, 2}, rstd = 0;
+    make_row(x, 0x1p-60);
+    make_row(x + COLS, large ? 0x1p40 : 1);
+    rms_forward_args f = {.outer = 1, .x = {.data = x, .dtype = RMS_F32}, .y = {.data = y}, .rstd = &rstd};
+    T_EQ_STATUS(RMS_OK, rms_forward(&spec, &f, NULL));
+    rms_backward_args args = {.outer = 1, .dy = {.data = dy}, .x = {.data = x, .dtype = RMS_F32}, .rstd = &rstd};
+    args.dx.data = dx[large];
+    T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+  }
+  T_CHECK(dx[0][0] != 0);
+  T_EQ_BYTES(dx[0], dx[1], COLS * sizeof **dx);
+}
+
+static void outside_the_statistic(void) {
+  each_isa(outside_the_statistic_here);
+}
+
 static void examples(void) {
   each_isa(examples_here);
 }
@@ -140,6 +162,7 @@ static void eps_outside_layer(void) {
 
 static const t_case cases[] = {{"examples", examples},
                                {"subnormal_eps", subnormal_eps},
+                               {"outside_the_statistic", outside_the_statistic},
                                {"eps_outside", eps_outside},
                                {"eps_outside_layer", eps_outside_layer}};
 
