@@ -193,9 +193,16 @@ INLINE VEC K(add_gated)(VEC acc, const K(gradient) * s, VEC act, int64_t j, K(sw
   return V(fma)(K(load_u)(s, dm, j, LANES, w), v, acc);
 }
 
-/* A quad of it. Returns false, and adds nothing, if that is not tame. */
+/* A quad of it. Returns false, and adds nothing, if that is not tame. Beside it, the gate and dy of the next segment
+ * are fetched, and x beside the second sweep: the memory works during both. */
 INLINE bool K(add_gated_quad)(K(lanes) * acc, const K(gradient) * s, int64_t j, K(sweep) w) {
-  K(lanes) z = K(load_quad)(w.after ? s->gate : s->x.gate, j);
+  const char *gate = w.after ? s->gate : s->x.gate;
+  if (s->ahead_dy)
+    for (int64_t byte = j * T_SIZE; byte < (j + K(QUAD)) * T_SIZE; byte += 64) {
+      vec_prefetch(gate + s->ahead_gate + byte);
+      vec_prefetch(s->dy + s->ahead_dy + byte);
+    }
+  K(lanes) z = K(load_quad)(gate, j);
   if (__builtin_expect(!K(are_tame)(z.a, z.b, z.c, z.d), 0)) return false;
   K(lanes) act = K(quad_sigmoids)(s, z, j);
   if (!s->sigmoid) {
@@ -490,11 +497,8 @@ INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coef
   int64_t j = 0, next = 0;
   for (; w.gate && j + K(QUAD) <= s.width; j += K(QUAD)) {
     if (s.ahead_dy)
-      for (int64_t byte = j * T_SIZE; byte < (j + K(QUAD)) * T_SIZE; byte += 64) {
+      for (int64_t byte = j * T_SIZE; byte < (j + K(QUAD)) * T_SIZE; byte += 64)
         vec_prefetch(s.x.x + s.ahead_x + byte);
-        vec_prefetch(s.dy + s.ahead_dy + byte);
-        vec_prefetch((w.after ? s.gate : s.x.gate) + s.ahead_gate + byte);
-      }
     K(write_gated_quad)(&s, k, j, &next, w);
   }
   for (; j + LANES <= s.width; j += LANES) {

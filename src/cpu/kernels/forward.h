@@ -34,6 +34,14 @@ INLINE K(room) K(room_left)(const K(gains) * gains, REAL room[2][K(GAIN_BYTES) /
   return left;
 }
 
+/* The segment after this one is fetched while x*act(z) of this one is formed: the memory then works beside the
+ * activations, which take the most time. */
+static void K(fetch_products)(const rms_forward_job *job, rms_cursor at, K(source) * src) {
+  rms_cursor_next(&at, &job->lay);
+  src->ahead = rms_segment(&job->x, &at, &job->lay, T_SIZE) - src->x;
+  src->ahead_gate = rms_segment(&job->gate, &at, &job->lay, T_SIZE) - src->gate;
+}
+
 static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gains, int64_t batch, K(room) room,
                                int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
@@ -53,6 +61,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
       K(source) src = K(open_source)(job, &measure);
       if (keep) src.products = room.at + b * pitch;
+      if (fetch && src.gate && i + b + 1 < last) K(fetch_products)(job, measure, &src);
       if (read_first) K(read_ahead)(src.x, lay->width * T_SIZE);
       m[b] = K(measure)(lay, &src);
       if (__builtin_expect(!K(squares_in_range)(m[b].sum), 0)) m[b] = K(settle)(lay, &src, m[b], false);
@@ -71,8 +80,8 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
       }
       K(common_segment) s = K(open_common)(job, &write, gains);
       if (keep) s.src.products = room.at + b * pitch;
-      if (fetch && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
-      if (s.ahead && s.src.gate) s.ahead_gate = rms_segment(&job->gate, &measure, lay, T_SIZE) - s.src.gate;
+      if (fetch && !s.src.gate && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
+      if (s.ahead && s.gate) s.ahead_gate = rms_segment(&job->gate, &measure, lay, T_SIZE) - s.gate;
       s.spaced = job->way == RMS_WAY_SPACED;
       if (saves) K(save_statistic)(job, i + b, st[b]);
       if (steps) st[b].r = rounded;

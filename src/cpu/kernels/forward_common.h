@@ -11,7 +11,7 @@ typedef struct {
   const char *gate;                /* NULL: none, or before the norm */
   char *y, *residual_out;
   int64_t width, ahead;   /* ahead: bytes from x to what should be fetched early; 0: nothing */
-  int64_t ahead_gate;     /* the same of a gate before the norm */
+  int64_t ahead_gate;     /* the same of a gate after the norm */
   K(gain_form) gain_form; /* of a raw gain */
   rms_dtype y_type;
   bool raw, weighted, biased, mixed;
@@ -140,7 +140,7 @@ INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_,
     if (s.ahead)
       for (int64_t line = 0; line < K(QUAD) * T_SIZE; line += 64) {
         vec_prefetch(s.src.x + s.ahead + j * T_SIZE + line);
-        if (form.gated) vec_prefetch(s.src.gate + s.ahead_gate + j * T_SIZE + line);
+        if (form.after) vec_prefetch(s.gate + s.ahead_gate + j * T_SIZE + line);
       }
     if (form.stream && s.spaced) K(space_stores)();
     if (gate)
@@ -292,12 +292,8 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
 
 INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
   const rms_layout *lay = &job->lay;
-  K(source)
-  src = {.x = rms_segment(&job->x, at, lay, T_SIZE),
-         .x_type = T,
-         .residual_is_f32 = lay->residual_is_f32,
-         .up1 = 1,
-         .up2 = 1};
+  K(source) src = K(x_source)(rms_segment(&job->x, at, lay, T_SIZE));
+  src.residual_is_f32 = lay->residual_is_f32;
   src.sigmoid = lay->activation == RMS_ACT_SIGMOID;
   if (lay->gate_place == RMS_GATE_BEFORE) src.gate = rms_segment(&job->gate, at, lay, T_SIZE);
   if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);

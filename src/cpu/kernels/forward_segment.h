@@ -73,16 +73,13 @@ INLINE void K(open_segment)(const rms_forward_job *job, const rms_cursor *at, K(
   const rms_layout *lay = &job->lay;
   int64_t residual_size = lay->residual_is_f32 ? 4 : T_SIZE, weight_size = lay->weight_is_f32 ? 4 : T_SIZE;
   int64_t weight_at = at->inner * lay->weight_inner + at->group * lay->width * weight_size;
-  s->src.x = rms_segment(&job->x, at, lay, T_SIZE);
+  s->src = K(x_source)(rms_segment(&job->x, at, lay, T_SIZE));
   s->src.residual = job->residual.data ? rms_segment(&job->residual, at, lay, residual_size) : NULL;
   const char *gate = job->gate.data ? rms_segment(&job->gate, at, lay, T_SIZE) : NULL;
   s->src.gate = lay->gate_place == RMS_GATE_BEFORE ? gate : NULL;
   s->gate = lay->gate_place == RMS_GATE_AFTER ? gate : NULL;
   s->src.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
-  s->src.x_type = T;
   s->src.residual_is_f32 = lay->residual_is_f32;
-  s->src.up1 = s->src.up2 = 1;
-  s->src.products = NULL;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->bias = job->bias ? job->bias + weight_at : NULL;
   s->y = job->y.data ? rms_segment(&job->y, at, lay, K(size_of)(job->y_type)) : NULL;

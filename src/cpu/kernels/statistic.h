@@ -21,6 +21,7 @@ typedef struct {
   bool sigmoid;         /* of the gate; else silu                        */
   REAL up1, up2;
   REAL *products; /* room for x*act(z) in lane order, padded to whole vectors, where they will be read again; or NULL */
+  int64_t ahead, ahead_gate; /* bytes from x and from the gate to what is fetched early beside products; 0: nothing */
 } K(source);
 
 /* How it is read: known at the call, so that the branches on it vanish. quads: the activation is part of the loop,
@@ -107,6 +108,11 @@ INLINE VEC K(add_term)(VEC acc, VEC v, VEC mean, int64_t left, K(summand) what) 
 
 /* Adds a quad of squares of x*act(z). */
 INLINE K(lanes) K(add_products)(K(lanes) acc, const K(source) * s, int64_t j) {
+  if (s->ahead)
+    for (int64_t byte = j * T_SIZE; byte < (j + K(QUAD)) * T_SIZE; byte += 64) {
+      vec_prefetch(s->x + s->ahead + byte);
+      vec_prefetch(s->gate + s->ahead_gate + byte);
+    }
   K(lanes) v = K(load_products)(s, j);
   if (s->products) {
     V(store)(s->products + j, v.a, REAL_TYPE, 0), V(store)(s->products + j + LANES, v.b, REAL_TYPE, 0);
@@ -195,7 +201,7 @@ INLINE REAL K(sum_first)(const K(source) * s, int64_t k, REAL mean, K(summand) w
 
 /* x alone, in T. */
 INLINE K(source) K(x_source)(const char *x) {
-  K(source) s = {x, NULL, NULL, T, false, false, 1, 1, NULL};
+  K(source) s = {.x = x, .x_type = T, .up1 = 1, .up2 = 1};
   return s;
 }
 
