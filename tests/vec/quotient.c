@@ -119,8 +119,29 @@ static void products(void) {
   T_CHECK(differ > 0);
 }
 
+/* Products with both parts of the inverse, as src/cuda/quantise.cuh forms quotients: correctly rounded beside every
+ * middle between two numbers of q, which is where a code could tell. */
+static void of_parts(void) {
+  for (uint32_t k = (uint32_t)(t_seed() % step()); k < 1u << 23; k += step()) {
+    const float s = number(0x3f800000u | k), nearest = 1 / s;
+    const float high = fmaf(-s, nearest, 1) < 0 ? number(rms_bits_f32(nearest) - 1) : nearest;
+    const float low = fmaf(-s, high, 1) * number(rms_bits_f32(high) + 1);
+    for (int digits = 7; digits <= 10; digits += 3)
+      for (int odd = 1; odd < 256; odd += 2) {
+        const uint32_t beyond = (1u << (23 - digits)) - 1, middle = rms_bits_f32((float)odd * s);
+        const float y = number((middle + beyond / 2 + 1) & ~beyond);
+        const float have = fmaf(y, high, y * low), want = y / s;
+        if (((middle + 8) & beyond) > 16 || memcmp(&have, &want, sizeof have) == 0) continue;
+        t_context("y = %a, s = %a", (double)y, (double)s);
+        T_EQ_F64((double)want, (double)have);
+        return;
+      }
+  }
+  T_CHECK(1);
+}
+
 int main(int argc, char **argv) {
-  static const t_case cases[] = {
-      {"of_bf16", of_bf16}, {"of_f16", of_f16}, {"of_f32", of_f32}, {"splitting", splitting}, {"products", products}};
+  static const t_case cases[] = {{"of_bf16", of_bf16},     {"of_f16", of_f16},     {"of_f32", of_f32},
+                                 {"splitting", splitting}, {"products", products}, {"of_parts", of_parts}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
