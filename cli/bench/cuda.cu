@@ -50,16 +50,23 @@ bool grows_with_rows(verify_role role) {
   return verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN;
 }
 
-/* Every tensor of rows has room for the wider of the types in use, and a little more: a copy moves the same bytes in
- * each of its buffers. */
+/* Bytes of an element; 1 where a tensor is bytes, or blocks that are not elements. */
+size_t element_size(const verify_tensor &t) {
+  const size_t size = t.dtype == RMS_AS_X ? 0 : rms_dtype_size(t.dtype);
+  return size ? size : 1;
+}
+
+/* Every tensor has room for the widest type of those that have as many elements, and a little more: a copy moves the
+ * same bytes in each of its buffers. */
 size_t room_of(const verify_case *c, verify_role role) {
   const verify_tensor &t = c->tensor[role];
-  if (!verify_role_has_rows(role)) return t.bytes;
+  const size_t elements = t.bytes / element_size(t);
   size_t wider = 1;
-  for (int other = 0; other < VERIFY_ROLES; other++)
-    if (c->tensor[other].present && verify_role_has_rows((verify_role)other))
-      wider = std::max(wider, rms_dtype_size(c->tensor[other].dtype));
-  return std::max(t.bytes, t.bytes / rms_dtype_size(t.dtype) * wider) / 16 * 18;
+  for (int other = 0; other < VERIFY_ROLES; other++) {
+    const verify_tensor &o = c->tensor[other];
+    if (o.present && o.bytes / element_size(o) >= elements) wider = std::max(wider, element_size(o));
+  }
+  return std::max(t.bytes, elements * wider) / 16 * 18 + 16;
 }
 
 /* Rows of zeros, with a NaN, or huge and small ones, where the problem asks for them. */

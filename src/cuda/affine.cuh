@@ -15,23 +15,29 @@ struct Affine {
   bool own_type = false; /* y has another type than the data              */
 };
 
+/* h that is rounded to y, but for the last rounding. */
+template <class T, int V, class R>
+__device__ __forceinline__ void affine_rounded(R (&h)[V], const R (&g)[V], const R (&b)[V], const Affine &form) {
+  if (form.weight) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] *= g[j];
+    /* where y has the data type and there is no bias, the last rounding is this one */
+    if (!form.is_f32 && (form.bias || form.own_type)) round_to<T>(h);
+  }
+  if (form.bias) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      h[j] += b[j];
+  }
+}
+
 /* h to y, but for the last rounding. g holds the weight plus its offset. */
 template <class T, int V, class R>
 __device__ __forceinline__ void affine(R (&h)[V], const R (&g)[V], const R (&b)[V], const Affine &form) {
   if (form.round_before) {
     round_to<T>(h);
-    if (form.weight) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        h[j] *= g[j];
-      /* where y has the data type and there is no bias, the last rounding is this one */
-      if (!form.is_f32 && (form.bias || form.own_type)) round_to<T>(h);
-    }
-    if (form.bias) {
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        h[j] += b[j];
-    }
+    affine_rounded<T>(h, g, b, form);
   } else if (form.bias) {
 #pragma unroll
     for (int j = 0; j < V; j++)

@@ -59,31 +59,40 @@ template <class Job> static bool make_tiles(Job &a, const rms_layout &lay, int64
   return true;
 }
 
-/* f(channels of a thread): of those that the kernels are there for, as many as fill the machine best. */
-template <int MOST, class F> static cudaError_t by_channels(int64_t width, F f) {
-  if (width <= 64) return f(std::integral_constant<int, 8>());
-  if (width <= 256) return f(std::integral_constant<int, 16>());
-  if (MOST == 32 || width <= 512) return f(std::integral_constant<int, 32>());
-  return f(std::integral_constant<int, MOST>());
+/* Channels of a thread: of those that the kernels are there for, as many as fill the machine best. */
+static int channels_of(int64_t width) {
+  return width <= 64 ? 8 : width <= 256 ? 16 : width <= 512 ? 32 : 64;
+}
+template <class F> static cudaError_t by_channels(int64_t width, F f) {
+  switch (channels_of(width)) {
+  case 8:
+    return f(std::integral_constant<int, 8>());
+  case 16:
+    return f(std::integral_constant<int, 16>());
+  case 32:
+    return f(std::integral_constant<int, 32>());
+  default:
+    return f(std::integral_constant<int, 64>());
+  }
 }
 
-enum { FORWARD_MOST = 768, BACKWARD_MOST = 384 };
+enum { TILE_MOST = 768 }; /* channels */
 
 static bool is_fast(const rms_forward_job &job) {
   const int64_t size = element_size(job.lay.dtype);
-  return is_plain(job.lay, job.bias, FORWARD_MOST) && !job.residual.data && !job.residual_out.data && !job.gate.data &&
+  return is_plain(job.lay, job.bias, TILE_MOST) && !job.residual.data && !job.residual_out.data && !job.gate.data &&
          !job.q.rows.data && !job.stats_in && !job.stats_out && job.y_type == job.lay.dtype && is_plane(job.x, size) &&
          is_plane(job.y, size);
 }
 
 template <class T, bool LAYER>
 static cudaError_t launch_tiles(const TileForward &a, const Device &device, cudaStream_t stream) {
-  return by_channels<64>(a.job.lay.width, [&](auto channels) -> cudaError_t {
+  return by_channels(a.job.lay.width, [&](auto channels) -> cudaError_t {
     constexpr int each = decltype(channels)::value;
     const int warps = (int)((a.job.lay.width + each - 1) / each), fit = 32 / warps;
     const int64_t most = (int64_t)device.multiprocessors * fit * 4;
     const Grid grid = {a.count < most ? a.count : most, 32 * warps,
-                       room_bytes<T>(warps, 1) + 2 * sizeof(float) * warps * each};
+                       room_bytes<T>(warps, 2) + 2 * sizeof(float) * warps * each};
     return launch(forward_tile_kernel<T, LAYER, each>, a, grid, 1, false, device, stream);
   });
 }
@@ -98,28 +107,51 @@ static cudaError_t launch_fast(const TileForward &a, const Device &device, cudaS
 
 static bool is_fast(const rms_backward_job &job) {
   const int64_t size = element_size(job.lay.dtype);
-  return is_plain(job.lay, nullptr, BACKWARD_MOST) && !job.dresidual.data && !job.dresidual_out.data &&
-         !job.gate.data && !job.dgate.data && !job.stats_in && !job.sums_in && !job.sums_out && !job.x_is_f32 &&
+  return is_plain(job.lay, nullptr, TILE_MOST) && !job.dresidual.data && !job.dresidual_out.data && !job.gate.data &&
+         !job.dgate.data && !job.stats_in && !job.sums_in && !job.sums_out && !job.x_is_f32 &&
          job.lay.steps == RMS_STEPS_WIDE && job.dy_type == job.lay.dtype && is_plane(job.x, size) &&
          is_plane(job.dy, size) && is_plane(job.dx, size);
 }
 
+/* Shared memory of a block of a backward whose threads have `each` channels. */
+static size_t backward_room(const rms_layout &lay, int each, int stages) {
+  const int warps = (int)((lay.width + each - 1) / each), columns = warps * each;
+  const size_t room =
+      lay.dtype == RMS_F32 ? room_bytes<float>(warps, TILE_PLANES) : room_bytes<__half>(warps, TILE_PLANES);
+  return room + (2 * sizeof(double) + sizeof(float)) * columns + (size_t)stages * 2 * 32 * sizeof(uint32_t) * columns;
+}
+
 template <class T, bool LAYER>
-static cudaError_t launch_tiles(const TileBackward &a, int64_t blocks, const Device &device, cudaStream_t stream) {
-  return by_channels<32>(a.job.lay.width, [&](auto channels) -> cudaError_t {
+static cudaError_t launch_tiles(const TileBackward &given, const Device &device, cudaStream_t stream) {
+  const rms_layout &lay = given.job.lay;
+  return by_channels(lay.width, [&](auto channels) -> cudaError_t {
     constexpr int each = decltype(channels)::value;
-    const int warps = (int)((a.job.lay.width + each - 1) / each);
-    const Grid grid = {blocks, 32 * warps,
-                       room_bytes<T>(warps, 3) + (2 * sizeof(double) + sizeof(float)) * warps * each};
+    TileBackward a = given;
+    const int threads = (int)((lay.width + each - 1) / each) * 32;
+    const int fit = BACKWARD_TILE_THREADS(each) * BACKWARD_TILE_BLOCKS(each) / threads; /* by registers */
+    auto blocks_of = [&](int stages) {
+      const int room = (int)((size_t)device.shared_per_block / (backward_room(lay, each, stages) + 1024));
+      return room < fit ? room : fit;
+    };
+    a.stages = blocks_of(2) >= 3 ? 2 : 1;
+    int64_t blocks = (int64_t)device.multiprocessors * (blocks_of(a.stages) > 0 ? blocks_of(a.stages) : 1);
+    if (blocks > a.count) blocks = a.count;
+    if (a.shares > 0 && blocks > a.shares) blocks = a.shares;
+    const Grid grid = {blocks, threads, backward_room(lay, each, a.stages)};
     return launch(backward_tile_kernel<T, LAYER, each>, a, grid, 1, false, device, stream);
   });
 }
 
-static cudaError_t launch_fast(const TileBackward &a, int64_t blocks, const Device &device, cudaStream_t stream) {
+/* Whether there is room for a tile. */
+static bool has_room(const rms_layout &lay, const Device &device) {
+  return backward_room(lay, channels_of(lay.width), 1) <= (size_t)device.shared_per_block;
+}
+
+static cudaError_t launch_fast(const TileBackward &a, const Device &device, cudaStream_t stream) {
   return by_type<false>(a.job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);
-    return a.job.lay.kind == RMS_KIND_LAYER ? launch_tiles<T, true>(a, blocks, device, stream)
-                                            : launch_tiles<T, false>(a, blocks, device, stream);
+    return a.job.lay.kind == RMS_KIND_LAYER ? launch_tiles<T, true>(a, device, stream)
+                                            : launch_tiles<T, false>(a, device, stream);
   });
 }
 
@@ -163,13 +195,13 @@ cudaError_t launch_apart(const rms_backward_job &job, int64_t outer, bool want_d
   const rms_layout &lay = job.lay;
   TileBackward fast = {};
   fast.paired = is_paired(lay, job.x) && is_paired(lay, job.dy) && is_paired(lay, job.dx);
-  if (is_fast(job) && make_tiles(fast, lay, outer)) {
+  if (is_fast(job) && has_room(lay, device) && make_tiles(fast, lay, outer)) {
     fast.job = job;
     fast.saved = job.rstd && (lay.kind != RMS_KIND_LAYER || job.mean);
     fast.want_dweight = want_dweight, fast.want_dbias = want_dbias;
     fast.partial = static_cast<double *>(workspace);
-    const int64_t most = (int64_t)device.multiprocessors * 16, blocks = fast.count < most ? fast.count : most;
-    return launch_fast(fast, want_dweight || want_dbias ? apart_shares(lay, outer) : blocks, device, stream);
+    fast.shares = want_dweight || want_dbias ? (int)apart_shares(lay, outer) : 0;
+    return launch_fast(fast, device, stream);
   }
   const int64_t size = element_size(lay.dtype), residual = lay.residual_is_f32 ? 4 : size;
   ApartBackward a = {};

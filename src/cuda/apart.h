@@ -55,7 +55,9 @@ struct TileBackward {
   float eps;
   unsigned tiles, count;
   bool paired, saved, want_dweight, want_dbias;
-  double *partial; /* [plane][block][width] */
+  int stages;      /* tiles of a block that are in shared memory: 1 or 2      */
+  int shares;      /* of the column sums: at least as many as there are blocks */
+  double *partial; /* [plane][share][width] */
 };
 
 /* The most threads of a block whose threads have so many channels. */
@@ -63,8 +65,14 @@ constexpr int FORWARD_TILE_THREADS(int channels) {
   return channels == 8 ? 256 : channels == 64 ? 384 : 512;
 }
 constexpr int BACKWARD_TILE_THREADS(int channels) {
-  return channels == 8 ? 256 : channels == 16 ? 512 : 384;
+  return channels == 8 ? 256 : channels == 16 ? 768 : channels == 64 ? 384 : 512;
 }
+/* Blocks of so many threads of a backward that there are registers for. */
+constexpr int BACKWARD_TILE_BLOCKS(int channels) {
+  return channels == 8 ? 3 : 1;
+}
+/* Planes of f32 that a backward leaves for the other warps. */
+enum { TILE_PLANES = 5 };
 
 /* The shares of a call, and the bytes of its sums: INT64_MAX where they overflow. */
 int64_t apart_shares(const rms_layout &lay, int64_t outer);

@@ -10,14 +10,14 @@ namespace rms_cuda {
 
 /* y of a thread's channels, but for wild pixels. */
 template <class T, bool LAYER, int CHANNELS>
-__device__ __forceinline__ void write_y(uint32_t (&x)[CHANNELS], const Centre<T, LAYER> &centre,
+__device__ __forceinline__ void write_y(RegisterWords<CHANNELS> &x, const Centre<T, LAYER> &centre,
                                         const float (&r)[Word<T>::pixels], const float *gains, const float *biases,
                                         const Rows &y, const TilePlace<T, CHANNELS> &at, bool paired, unsigned wild) {
   constexpr int pixels = Word<T>::pixels;
 #pragma unroll
   for (int first = 0; first < CHANNELS; first += 4) {
     __syncwarp(); /* gains are loaded when they are needed: all at once would take twice the registers */
-    keep_words(x, first);
+    x.keep(first);
     const Four g(gains + first), b(biases + first);
     uint32_t w[4];
 #pragma unroll
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(FORWARD_TILE_THREADS(CHANNELS), CHANNELS == 8 
   const rms_forward_job &job = a.job;
   const rms_layout &lay = job.lay;
   const int warps = (int)blockDim.x / 32;
-  float *const staged = reinterpret_cast<float *>(reinterpret_cast<char *>(dynamic) + room_bytes<T>(warps, 1));
+  float *const staged = reinterpret_cast<float *>(reinterpret_cast<char *>(dynamic) + room_bytes<T>(warps, 2));
   stage_gains<T>(staged, lay, warps * CHANNELS);
   stage_bias(staged + warps * CHANNELS, lay, job.bias, warps * CHANNELS);
   const float *const gains = staged + threadIdx.x / 32 * CHANNELS, *const biases = gains + warps * CHANNELS;
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(FORWARD_TILE_THREADS(CHANNELS), CHANNELS == 8 
       if (job.rstd) static_cast<float *>(job.rstd)[statistic + pixel] = (float)r;
       if (job.mean) static_cast<float *>(job.mean)[statistic + pixel] = (float)mean;
     };
-    uint32_t x[CHANNELS];
-    load_words(x, job.x, at, 0, a.paired);
+    RegisterWords<CHANNELS> x;
+    load_words(x.w, job.x, at, 0, a.paired);
     Centre<T, LAYER> centre;
     const bool some_wild =
         measure_tile(centre, x, at.channels, room, a.width, a.eps, save); /* its barriers follow the staging */

@@ -13,7 +13,7 @@
 #define RMS_CUDA_APART_TILE_CUH
 
 #include "apart.h"
-#include "element.cuh"
+#include "copies.cuh"
 #include "statistic.cuh"
 
 namespace rms_cuda {
@@ -125,12 +125,66 @@ __device__ __forceinline__ T *element_at(const Rows &rows, const TilePlace<T, CH
   return reinterpret_cast<T *>(at.at(rows) + i * rows.col) + p;
 }
 
-/* Keeps the compiler from unpacking four words before they are needed, or once for all their uses: that would double
- * the registers they take. */
-template <int COUNT> __device__ __forceinline__ void keep_words(uint32_t (&w)[COUNT], int first) {
+/* The words of a thread's channels, in registers. */
+template <int CHANNELS> struct RegisterWords {
+  uint32_t w[CHANNELS];
+  __device__ __forceinline__ uint32_t operator[](int i) const { return w[i]; }
+  /* Keeps the compiler from unpacking four words before they are needed, or once for all their uses: that would double
+   * the registers they take. */
+  __device__ __forceinline__ void keep(int first) {
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-    asm volatile("" : "+r"(w[first + i]));
+    for (int i = 0; i < 4; i++)
+      asm volatile("" : "+r"(w[first + i]));
+  }
+};
+
+/* The same in shared memory: cells that nobody else touches, side by side with those of the other threads. */
+template <int CHANNELS> struct SharedWords {
+  uint32_t *cells;
+  __device__ __forceinline__ uint32_t &cell(int i) const { return cells[i * (int)blockDim.x]; }
+  __device__ __forceinline__ uint32_t operator[](int i) const { return cell(i); }
+  __device__ __forceinline__ void keep(int) {}
+};
+
+/* Asks for the words of a tile; two pixels that are not one aligned word have to be waited for. */
+template <class T, int CHANNELS>
+__device__ __forceinline__ void request_words(const SharedWords<CHANNELS> &to, const Rows &rows,
+                                              const TilePlace<T, CHANNELS> &at, bool paired) {
+  if (Word<T>::pixels == 1 || paired) {
+    const int64_t step = plain_step(rows.col);
+    const char *p = at.channels > 0 ? at.at(rows) : rows.data;
+#pragma unroll 4
+    for (int i = 0; i < CHANNELS; i++) {
+      copy_word_ahead(reinterpret_cast<float *>(&to.cell(i)), reinterpret_cast<const float *>(p),
+                      i < at.channels ? 4 : 0);
+      if (i + 1 < at.channels) p += step;
+    }
+  } else {
+#pragma unroll 1
+    for (int first = 0; first < CHANNELS; first += 8) {
+      uint32_t w[8];
+      load_words(w, rows, at, first, false);
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+        to.cell(first + i) = w[i];
+    }
+  }
+}
+
+/* Brings what a warp will have of another tile to L2, a channel for each lane. */
+template <class T, int CHANNELS>
+__device__ __forceinline__ void prefetch_words(const Rows &rows, const rms_layout &lay, unsigned tiles, unsigned tile) {
+  const unsigned image = tile / tiles;
+  const int pixel = (int)((tile - image * tiles) * tile_pixels<T>), left = (int)lay.inner - pixel;
+  const int channel = (int)(threadIdx.x / 32) * CHANNELS;
+  const char *p = rows.data + image * rows.outer + (int64_t)pixel * (int)sizeof(T);
+#pragma unroll
+  for (int i = (int)(threadIdx.x % 32); i < CHANNELS; i += 32) {
+    if (channel + i >= lay.width) continue;
+    const char *line = p + (channel + i) * rows.col; /* the first pixel and the last may lie in two lines */
+    prefetch_line(line);
+    prefetch_line(line + ((left < tile_pixels<T> ? left : tile_pixels<T>)-1) * (int)sizeof(T));
+  }
 }
 
 /* ---- weight and bias ---- */
@@ -200,14 +254,6 @@ template <int PIXELS, class R> __device__ __forceinline__ double across_warps(co
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-template <int PIXELS> __device__ __forceinline__ float largest_of_warps(const float *left, int pixel) {
-  float most = 0;
-#pragma unroll 1
-  for (int w = 0; w < (int)blockDim.x / 32; w++)
-    most = fmaxf(most, left[w * PIXELS + pixel]);
-  return most;
-}
-
 /* Zero, or so far from both ends of the range that squares, products and their sums have all their digits. */
 __device__ __forceinline__ bool is_tame(double size) {
   return size == 0 || (size >= 0x1p-60 && size <= 0x1p60);
@@ -245,9 +291,9 @@ template <int PIXELS> struct TileRoom {
   }
 };
 
-/* Bytes of the room before the staged arrays: `planes` of f64, or twice as many of f32. */
+/* Bytes of the room before the staged arrays: `planes` of f32, or half as many of f64. */
 template <class T> __host__ __device__ constexpr size_t room_bytes(int warps, int planes) {
-  return sizeof(TileRoom<tile_pixels<T>>) + (size_t)planes * warps * tile_pixels<T> * sizeof(double);
+  return sizeof(TileRoom<tile_pixels<T>>) + (size_t)planes * warps * tile_pixels<T> * sizeof(float);
 }
 
 /* x - mean of the pixels of a thread. RMSNorm has no mean. */
@@ -273,14 +319,14 @@ template <class T> __device__ __forceinline__ int slot_of(int p) {
   return (int)(threadIdx.x / 32) * tile_pixels<T> + pixel_of<T>(p);
 }
 
-template <class T, int CHANNELS>
-__device__ __forceinline__ void find_mean(Centre<T, true> &centre, uint32_t (&x)[CHANNELS],
-                                          TileRoom<tile_pixels<T>> &room, const Width &width) {
+template <class T, template <int> class Words, int CHANNELS>
+__device__ __forceinline__ void find_mean(Centre<T, true> &centre, Words<CHANNELS> &x, TileRoom<tile_pixels<T>> &room,
+                                          const Width &width) {
   constexpr int pixels = Word<T>::pixels;
 #pragma unroll
   for (int p = 0; p < pixels; p++) {
     room.left(0)[slot_of<T>(p)] = tree_sum<float, CHANNELS>([&](int first) {
-      keep_words(x, first);
+      x.keep(first);
       return ((Word<T>::get(x[first], p) + Word<T>::get(x[first + 1], p)) + Word<T>::get(x[first + 2], p)) +
              Word<T>::get(x[first + 3], p);
     });
@@ -301,12 +347,11 @@ __device__ __forceinline__ void find_mean(Centre<T, true> &centre, uint32_t (&x)
 
 /* The sum of squares of a thread's channels. One that vanished though its terms are not zero is the smallest normal
  * number: enough to tell, and nothing beside a sum that is tame. */
-template <class T, bool LAYER, int CHANNELS>
-__device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, uint32_t (&x)[CHANNELS], int channels,
-                                            int p) {
+template <class T, bool LAYER, template <int> class Words, int CHANNELS>
+__device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, Words<CHANNELS> &x, int channels, int p) {
   const float sum = tree_sum<float, CHANNELS>([&](int first) {
     float leaf = 0;
-    keep_words(x, first);
+    x.keep(first);
 #pragma unroll
     for (int i = first; i < first + 4; i++) {
       const float e = centre.of(x[i], p);
@@ -318,7 +363,7 @@ __device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, uint
   float most = 0;
 #pragma unroll
   for (int i = 0; i < CHANNELS; i++) {
-    if (i % 4 == 0) keep_words(x, i);
+    if (i % 4 == 0) x.keep(i);
     if (!LAYER || i < channels) most = fmaxf(most, fabsf(centre.of(x[i], p)));
   }
   return most == 0 ? 0 : 0x1p-126f;
@@ -326,8 +371,8 @@ __device__ __forceinline__ float squares_of(const Centre<T, LAYER> &centre, uint
 
 /* Mean and r of the pixels of a tile, in `room` and, the mean, in `centre`. True for all threads if some pixel is wild.
  * done(pixel, mean, r): called once for each pixel that is not. */
-template <class T, bool LAYER, int CHANNELS, class F>
-__device__ __forceinline__ bool measure_tile(Centre<T, LAYER> &centre, uint32_t (&x)[CHANNELS], int channels,
+template <class T, bool LAYER, template <int> class Words, int CHANNELS, class F>
+__device__ __forceinline__ bool measure_tile(Centre<T, LAYER> &centre, Words<CHANNELS> &x, int channels,
                                              TileRoom<tile_pixels<T>> &room, const Width &width, float eps, F done) {
   if constexpr (LAYER) find_mean(centre, x, room, width);
 #pragma unroll

@@ -19,12 +19,13 @@ namespace rms_cuda {
 template <class Block> struct GuardSums {
   typename Block::Sums &sums;
   const float4 *gains;
-  int plane; /* from one float4 of a vector's gains to the next */
+  int plane;            /* from one float4 of a vector's gains to the next */
+  int step = sums.team; /* and from one vector of the thread to the next   */
 
   __device__ __forceinline__ void gain(int i, float (&g)[Block::V]) const {
 #pragma unroll
     for (int c = 0; c < Block::Q; c++) {
-      const float4 four = gains[i * sums.team + c * plane];
+      const float4 four = gains[i * step + c * plane];
       g[4 * c] = four.x, g[4 * c + 1] = four.y, g[4 * c + 2] = four.z, g[4 * c + 3] = four.w;
     }
   }
@@ -50,8 +51,8 @@ __device__ __forceinline__ void scaled_row(const BackwardJob &p, const Block &bl
   const bool active = row >= 0;
   const Norm<float> norm = norm_of<LAYER, FORM>(p);
   const int64_t known = active ? row : 0;
-  RowInMemory<T, FORM, GuardSums<Block>> at = {p,           sums,           place_in_slice<FORM>(p, known, block.slice),
-                                               block.first, sums.sums.team, active};
+  RowInMemory<T, FORM, GuardSums<Block>> at = {p,           sums,      place_in_slice<FORM>(p, known, block.slice),
+                                               block.first, sums.step, active};
   const RowFactors<float> f =
       scaled_factors<T>(norm, at, p.stats ? p.stats + index_of_row<FORM>(p, known, block.slice) : nullptr);
   if (!active) return;
@@ -75,7 +76,7 @@ __device__ __noinline__ void scaled_rows(const BackwardJob &p, int phase, int pa
     return block.share(p) * block.teams + block.which + (int64_t)round * (p.shares * block.teams);
   };
   typename Block::Sums team_sums = block.sums(p, shared, phase, parity);
-  GuardSums<Block> sums = {team_sums, block.gain(shared), block.cells};
+  GuardSums<Block> sums = {team_sums, block.gain(shared), block.cells, block.step()};
   /* column sums lie where the ring was: all its copies have arrived */
   static_assert(Block::Q * (DBIAS ? 2 : 1) <= 4, "the column sums of a thread fit two stages of two streams");
   auto cells = [&](int plane) -> ColumnCells<Block::NV, Block::V> {
@@ -169,8 +170,8 @@ __global__ void __launch_bounds__(PAIRED ? (int)BACKWARD_TEAM
     block.wait(shared, stage, turn);
     Row row(p, block, sums, block.gain(shared), calm);
     const char *from = block.ring(shared) + stage * stage_bytes;
-    if constexpr (FORM == Form::SHIFTED)
-      row.take_shifted(from, place());
+    if constexpr (is_shifted(FORM))
+      row.take_shifted(from, number);
     else
       row.take(from);
     if (Block::options && !saved) st = row_statistic<false>(norm_of<LAYER, FORM>(p), row);
@@ -179,22 +180,30 @@ __global__ void __launch_bounds__(PAIRED ? (int)BACKWARD_TEAM
     sums.template publish<Add>(v);
     if (!late) block.fill(p, shared, round + stages, stage, round + stages < rounds); /* all have read the stage */
     RowTargets to;
-    if (Row::aims_early) {
+    if (!is_shifted(FORM)) { /* while the sums are on their way */
       to = targets_of<FORM>(p, place());
       asm volatile("" : "+l"(to.dx));
     }
     const float2 sum = sums.template collect<Add>();
     const bool in_range = sum_in_range(sum.x) && (!layer || sum_in_range(sum.y));
     /* no short cuts: they would be branches, which every row waits for */
-    if (__builtin_expect((r_in_range(st.r) & (in_range | is_exact_zero(sum.x))) | is_lost(st.r), 1)) {
+    const bool as_it_is = (r_in_range(st.r) & (in_range | is_exact_zero(sum.x))) | is_lost(st.r);
+    if (__builtin_expect(as_it_is, 1)) {
       float c2 = divided(sum.x, p.k, p.inverse_k);
-      if (Block::options && p.eps_outside) c2 *= outside_factor(st);
+      if (Block::options && p.eps_outside) c2 = corrected_outside(p, st, c2);
       if (adds_late) row.take_added(from);
-      if (!Row::aims_early) to = targets_of<FORM>(p, place());
-      row.finish(to, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
+      row.finish(to, shared, st.r, st.mean, layer ? divided(sum.y, p.k, p.inverse_k) : 0.0f, c2, dweight, dbias);
     } else if (block.t == 0) { /* it comes after the others */
       block.noted(shared)[round / FLAT] |= 1u << (round % FLAT);
       atomicOr(block.any_noted(shared), 1u); /* all teams write it */
+    }
+    if constexpr (is_shifted(FORM)) {
+      team_sync(block.which, block.team); /* all have kept their results */
+      if (as_it_is && p.stored > 0) {
+        to = targets_of<FORM>(p, place());
+        if (!Block::options || p.dx.data) block.store_pieces(p, shared, 0, to.dx);
+        if (Block::options && p.copy.data) block.store_pieces(p, shared, shifted_results(FORM) - 1, to.copy);
+      }
     }
     if (late) {
       if (adds_late) team_sync(block.which, block.team); /* all have read what is added */
@@ -207,7 +216,7 @@ __global__ void __launch_bounds__(PAIRED ? (int)BACKWARD_TEAM
   if (rounds <= 0) flush(false);
   /* through the same number of barriers as the block's first team */
   if (rounds < rounds_from(p, block.share(p) * block.teams, block.stride))
-    for (int i = 1 + (saved ? 0 : layer ? 2 : 1) + (adds_late ? 1 : 0); i > 0; i--)
+    for (int i = 1 + (saved ? 0 : layer ? 2 : 1) + (adds_late || is_shifted(FORM) ? 1 : 0); i > 0; i--)
       team_sync(block.which, block.team);
   __syncthreads();
   /* the blocks of a cluster have the same rows, and so the same answer */

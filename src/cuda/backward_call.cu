@@ -4,6 +4,8 @@
 #include "apart.h"
 #include "call.h"
 #include "launch.h"
+#include "own.h"
+#include "samples.h"
 
 namespace rms_cuda {
 
@@ -14,6 +16,8 @@ namespace rms_cuda {
  * both have the same column sums. */
 struct Choice {
   bool is_general;
+  bool own;     /* the kernels of rows that have weights of their own (own.h): there are no sums of columns */
+  bool samples; /* those of rows that share the weights of an inner index (samples.h)                        */
   BackwardJob p;
   BackwardQuestion q;
   BackwardPlan plan;
@@ -23,7 +27,7 @@ struct Choice {
   int64_t planes; /* sums that are wanted */
 
   int64_t slices() const { return is_general ? sums.slices : p.slices; }
-  int64_t shares() const { return is_general ? sums.shares : plan.shares; }
+  int64_t shares() const { return is_general ? sums.shares : own ? 0 : plan.shares; }
   /* Columns of a partial sum: of the kernels of rows in vectors, whole ones. */
   int64_t pitch(const rms_layout &lay) const {
     return is_general ? lay.width : vectors_of(lay) * (16 / element_size(lay.dtype));
@@ -83,25 +87,36 @@ static bool make_rows(const rms_backward_job &job, int64_t outer, bool parameter
 static bool find_ends(const rms_backward_job &job, int64_t outer, BackwardJob *p) {
   const rms_layout &lay = job.lay;
   if (job.x_is_f32 || lay.residual_is_f32) return false;
-  const Rows &added = job.add_to_dx ? job.dx : job.dresidual;
+  const Rows &added = job.gate.data ? job.gate : job.add_to_dx ? job.dx : job.dresidual;
   return can_shift(lay, outer, job.x, &p->x_end) && can_shift(lay, outer, job.dy, &p->dy_end) &&
          can_shift(lay, outer, added, &p->added_end) && can_shift(lay, outer, job.dx, nullptr) &&
-         can_shift(lay, outer, job.dresidual_out, nullptr);
+         can_shift(lay, outer, job.dresidual_out, nullptr) && can_shift(lay, outer, job.dgate, nullptr);
 }
 
 static Form form_of(const rms_backward_job &job, const BackwardJob &p, const Wanted &wanted, bool aligned) {
   const rms_layout &lay = job.lay;
-  if (!aligned) return Form::SHIFTED;
-  if (job.gate.data && p.gate_before) return p.round_before ? Form::GATED_BEFORE_ROUNDED : Form::GATED_BEFORE;
-  if (job.gate.data) return p.round_before ? Form::GATED_AFTER_ROUNDED : Form::GATED_AFTER;
+  if (job.gate.data) {
+    const Form form = p.gate_before    ? p.round_before ? Form::GATED_BEFORE_ROUNDED : Form::GATED_BEFORE
+                      : p.round_before ? Form::GATED_AFTER_ROUNDED
+                                       : Form::GATED_AFTER;
+    return aligned ? form : shifted(form);
+  }
   if (job.dy_type != lay.dtype) return Form::F32_DY;
   const bool added = p.added.data || p.copy.data, layer = lay.kind == RMS_KIND_LAYER;
   if (p.x_is_f32 || (p.added.data && p.added_is_f32) || (p.copy.data && p.copy_is_f32)) return Form::F32_SUM;
-  if (p.slices > 1 || p.inner.rows != 0 || p.round_gain || !wanted.saved || added || !p.whole || p.eps_outside ||
-      (wanted.dbias && !layer))
-    return Form::OPTIONS;
+  const bool options = p.slices > 1 || p.inner.rows != 0 || p.round_gain || !wanted.saved || added || !p.whole ||
+                       p.eps_outside || (wanted.dbias && !layer) || (lay.steps == RMS_STEPS_TERMS && !p.round_before);
+  const int widest = layer ? 32 : BACKWARD_TEAM * BACKWARD_VECTORS; /* LayerNorm has no registers for it in a block */
+  if (!aligned) return options || p.round_before || p.vectors > widest ? Form::SHIFTED : Form::SHIFTED_COMMON;
+  if (options) return Form::OPTIONS;
   if (!p.round_before) return Form::COMMON;
   return element_size(lay.dtype) == 2 && !layer && p.dx.data ? Form::ROUNDED : Form::OPTIONS;
+}
+
+/* Whether the kernels of aligned rows have a call that rounds at every step. */
+static bool takes_steps(const rms_backward_job &job, const BackwardJob &p, bool aligned) {
+  return aligned && !job.x_is_f32 && job.dx.data && !p.added.data && !p.copy.data && p.slices == 1 &&
+         p.inner.rows == 0 && !p.round_gain;
 }
 
 /* Whether the kernels of aligned rows have a call whose dy has another type than the data. */
@@ -120,13 +135,13 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.k == 0 || lay.eps_place == RMS_EPS_CLAMP ||
-      is_stepwise(lay) || (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
+  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.apart || lay.k == 0 ||
+      (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
   const bool aligned = is_aligned(job, outer);
-  if (job.dy_type != lay.dtype && (!aligned || !takes_dy(job))) return false;
-  if (job.gate.data && (!aligned || !takes_gate(job, wanted))) return false;
+  if (job.dy_type != lay.dtype && (!aligned || is_stepwise(lay) || !takes_dy(job))) return false;
+  if (job.gate.data && !takes_gate(job, wanted)) return false;
   if (!aligned && !find_ends(job, outer, &p)) return false;
   if (!make_rows(job, outer, lay.weight || wanted.dweight || wanted.dbias, &p)) return false;
   p.weight = lay.weight, p.weight_is_f32 = lay.weight_is_f32;
@@ -138,25 +153,42 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
   p.bytes = (int)(lay.width * element_size(lay.dtype));
   p.leading = (int)lay.k, p.whole = lay.k == lay.width;
   p.round_gain = rounds_gain(lay);
-  p.layer = layer, p.eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
+  p.layer = layer, p.eps_outside = lay.eps_place != RMS_EPS_INSIDE, p.eps_clamp = lay.eps_place == RMS_EPS_CLAMP;
   p.round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p.round_product = p.round_before && !lay.weight_is_f32;
   Form form = form_of(job, p, wanted, aligned);
-  if (lay.steps == RMS_STEPS_TERMS) {
-    if (form != Form::ROUNDED) return false;
-    form = Form::TERMS;
+  p.terms = lay.steps == RMS_STEPS_TERMS;
+  if (p.terms && form == Form::ROUNDED) form = Form::TERMS;
+  if (is_stepwise(lay)) {
+    if (!takes_steps(job, p, aligned)) return false;
+    form = Form::STEPS;
   }
   const bool both = layer || wanted.dbias;
+  if (form == Form::SHIFTED && !both && has_tail(device, p.vectors)) form = Form::SHIFTED_TAIL;
   c->q = {form,
           both,
-          both && (wanted.dbias || has_options(form)),
+          both && (wanted.dbias || has_options(form) || is_shifted(form) || form == Form::STEPS),
           (int)element_size(lay.dtype),
           p.vectors,
           p.rows,
           p.slices,
           p.added.data != nullptr,
           lay.dtype == RMS_F16};
-  c->plan = plan_backward(device, c->q);
+  const bool separate = lay.per_inner && lay.groups == 1; /* inner indices have weights of their own */
+  c->own = separate && takes_own(p, form);
+  if (c->own) return true;
+  c->samples = separate && takes_samples(device, p, c->q, wanted.saved);
+  c->plan = c->samples ? plan_samples(device, c->q) : plan_backward(device, c->q);
   return c->plan.role != Role::GENERAL;
+}
+
+/* Whether f64 rows can come ahead: backward_double.cuh. Not a question of saved statistics, which a call has and the
+ * second half of a split one has not. */
+static bool can_come_ahead(const rms_backward_job &job, const GeneralBackward &g) {
+  const rms_layout &lay = job.lay;
+  return lay.dtype == RMS_F64 && job.dy_type == RMS_F64 && g.aligned && g.whole && lay.inner <= 1 && lay.groups == 1 &&
+         lay.rounding != RMS_ROUND_BEFORE_WEIGHT && lay.eps_place == RMS_EPS_INSIDE && lay.steps == RMS_STEPS_WIDE &&
+         !job.gate.data && !job.dresidual.data && !job.dresidual_out.data && !job.add_to_dx &&
+         (g.want_dweight || g.want_dbias) && (lay.kind == RMS_KIND_LAYER || !g.want_dbias);
 }
 
 static void choose_general(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted,
@@ -175,6 +207,7 @@ static void choose_general(const Device &device, const rms_backward_job &job, in
   c->general = is_stepwise(lay) ? plan_stepwise(vectors)
                                 : plan_general(device, vectors, vectors * vector_bytes,
                                                c->planes * vectors * (16 / size) * (int64_t)sizeof(double));
+  g.ahead = can_come_ahead(job, g) && plan_doubles(device, vectors, lay.kind == RMS_KIND_LAYER ? 2 : 1, &c->general);
   c->sums = plan_general_sums(device, c->general, lay, outer);
   g.slices = c->sums.slices;
   g.team = c->general.team, g.kept = c->general.kept;
@@ -293,8 +326,19 @@ static cudaError_t run_general(const Device &device, const Choice &c, const Work
   return cudaSuccess;
 }
 
-static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace &w, char *workspace,
-                               cudaStream_t stream) {
+/* Rows that have weights of their own, and where their gradients go. */
+static OwnBackward own_job(const rms_backward_args *args, const Choice &c) {
+  const rms_backward_job &job = c.g.job;
+  auto gradient = [&](void *data, bool wanted, rms_dtype type, int flag) -> Gradient {
+    return {wanted ? static_cast<char *>(data) : nullptr, type == RMS_F32 && job.lay.dtype != RMS_F32,
+            (args->accumulate & flag) != 0, (uintptr_t)data % 16 == 0};
+  };
+  return {c.p, gradient(args->dweight, c.p.want_dweight, job.dweight_type, RMS_ACCUMULATE_DWEIGHT),
+          gradient(args->dbias, c.p.want_dbias, job.dbias_type, RMS_ACCUMULATE_DBIAS)};
+}
+
+static cudaError_t run_aligned(const rms_backward_args *args, const Device &device, Choice &c, const Workspace &w,
+                               char *workspace, cudaStream_t stream) {
   const rms_backward_job &job = c.g.job;
   BackwardJob &p = c.p;
   p.partial = reinterpret_cast<float *>(workspace);
@@ -311,6 +355,11 @@ static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace 
   p.saved = p.rstd && (!p.eps_outside || p.stats); /* beside eps outside the root rms counts too */
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
     using T = decltype(type);
+    if constexpr (sizeof(T) == 2) {
+      if (c.q.form == Form::STEPS) return launch_stepwise_rows<T>({p, job.lay}, c.q, c.plan, device, stream);
+    }
+    if (c.own) return launch_own<T>(own_job(args, c), device, stream);
+    if (c.samples) return launch_samples<T>(p, c.plan, device, stream);
     return job.gate.data ? launch_backward<T, true>(p, c.q, c.plan, device, stream) /* with fewer shares perhaps */
                          : launch_backward<T, false>(p, c.q, c.plan, device, stream);
   });
@@ -319,12 +368,13 @@ static cudaError_t run_aligned(const Device &device, Choice &c, const Workspace 
 /* Everything that a call asks for, but for the end of dweight and dbias. The column sums of the second half of a split
  * call come from the kernels of the whole call, which give them the same bits, and dx after them from those that know
  * the sums over all shards: it may be written over what both read. */
-static cudaError_t run(const Device &device, Choice &c, const Workspace &w, char *workspace, cudaStream_t stream) {
+static cudaError_t run(const rms_backward_args *args, const Device &device, Choice &c, const Workspace &w,
+                       char *workspace, cudaStream_t stream) {
   const rms_backward_job &job = c.g.job;
   if (c.is_general) return run_general(device, c, w, workspace, stream);
-  if (!job.stats_in) return run_aligned(device, c, w, workspace, stream);
+  if (!job.stats_in) return run_aligned(args, device, c, w, workspace, stream);
   if (c.planes > 0) {
-    cudaError_t error = run_aligned(device, c, w, workspace, stream);
+    cudaError_t error = run_aligned(args, device, c, w, workspace, stream);
     if (error != cudaSuccess) return error;
   }
   const bool rows = job.dx.data || job.dresidual_out.data || job.dgate.data || job.sums_out;
@@ -412,9 +462,9 @@ rms_status run_backward(const rms_spec *spec, const rms_backward_args *args, int
   if (workspace_needed && args->workspace_bytes < (size_t)w.total) return RMS_E_WORKSPACE;
   if (too_many_blocks(choice)) return RMS_E_SIZE;
   char *workspace = static_cast<char *>(args->workspace);
-  if (segments > 0) error = run(device, choice, w, workspace, stream);
+  if (segments > 0) error = run(args, device, choice, w, workspace, stream);
   const bool overlap = segments > 0 && device.clusters && !choice.is_general;
-  if (error == cudaSuccess && columns)
+  if (error == cudaSuccess && columns && !choice.own)
     error = launch_finish(finish_job(args, choice, workspace), device, overlap, stream);
   return last.settle(error) ? RMS_OK : RMS_E_DEVICE;
 }

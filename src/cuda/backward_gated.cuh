@@ -114,11 +114,11 @@ finish_gated_four(const BackwardJob &p, int c, const Packed<T, V> &x, const Pack
   finish_gate<T, FORM>(p, c, d, h, g, given, a, s, dx, dgate);
 }
 
-template <class T, int V>
+template <Form FORM, class T, int V>
 __device__ __forceinline__ void store_gated(const BackwardJob &p, const Packed<T, V> &dx, const Packed<T, V> &dgate,
                                             const RowTargets &to, int vector) {
-  if (p.dx.data) store_vector<true>(to.dx + vector * 16, dx, V);
-  if (p.copy.data) store_vector<true>(to.copy + vector * 16, dgate, V);
+  if (p.dx.data) store_row<T, FORM>(p, to.dx, dx, vector);
+  if (p.copy.data) store_row<T, FORM>(p, to.copy, dgate, vector);
 }
 
 } // namespace rms_cuda

@@ -26,18 +26,28 @@ struct GatedRow : RowInRegisters<T, LAYER, DBIAS, CLUSTER, FORM, false> {
 
   __device__ __forceinline__ void take(const char *stage) {
     this->take_added(stage); /* the gate */
+    open();
+    this->take_pair(stage);
+  }
+  __device__ __forceinline__ void take_shifted(const char *stage, int64_t number) {
+    const RowPlace at = place_in_slice<FORM>(p, number, block.slice);
+    this->take_stream(added, p.added, at, stage, 2, p.added_end); /* the gate */
+    open();
+    this->take_stream(x, p.x, at, stage, 0, p.x_end);
+    this->take_stream(dy, p.dy, at, stage, 1, p.dy_end);
+  }
+  __device__ __forceinline__ void open() {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       activate(added[i], p.sigmoid, act[i], slope[i]);
       asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
     }
-    this->take_pair(stage);
   }
   __device__ __forceinline__ void load_x(int i, float (&f)[V]) const {
     opened_x<T, FORM>(x[i], act[i], f);
   }
   __device__ __forceinline__ void weigh(int i, float (&u)[V]) const {
-    rms_cuda::weigh<T, FORM>(p, u, gain + i * block.team, block.cells);
+    rms_cuda::weigh<T, FORM>(p, u, gain + i * block.step(), block.cells);
   }
   /* What a vector adds to the sum of u*h, which is zero. */
   __device__ __forceinline__ float zero_of(int i, float mean) const {
@@ -75,18 +85,23 @@ struct GatedRow : RowInRegisters<T, LAYER, DBIAS, CLUSTER, FORM, false> {
         v[i] = zero_of(i, mean);
     }
   }
-  __device__ __forceinline__ void finish(const RowTargets &to, float r, float mean, float c1, float c2,
+  __device__ __forceinline__ void finish(const RowTargets &to, char *shared, float r, float mean, float c1, float c2,
                                          ColumnSums<NV, V> &dweight, ColumnSums<NV, V> &dbias) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      const int vector = block.first + i * block.team;
+      const int vector = block.vector(i);
       Packed<T, V> dx, dgate;
 #pragma unroll
       for (int c = 0; c < Q; c++)
         finish_gated_four<T, LAYER, DBIAS, FORM>(p, c, x[i], dy[i], act[i], slope[i],
-                                                 gain[i * block.team + c * block.cells], r, mean, c1, c2, vector * V,
+                                                 gain[i * block.step() + c * block.cells], r, mean, c1, c2, vector * V,
                                                  dweight.sum[i], dbias.sum[i], dx, dgate);
-      if (vector < p.stored) store_gated(p, dx, dgate, to, vector);
+      if constexpr (is_shifted(FORM)) {
+        block.keep(shared, 0, i, dx);
+        block.keep(shared, 1, i, dgate);
+      } else {
+        if (vector < p.stored) store_gated<FORM>(p, dx, dgate, to, vector);
+      }
     }
   }
 };

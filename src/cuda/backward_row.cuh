@@ -39,9 +39,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
   __device__ __forceinline__ RowInRegisters(const BackwardJob &job, const Block &its_block, typename Block::Sums &over,
                                             const float4 *gains, bool gains_calm)
       : p(job), block(its_block), sums(over), gain(gains), calm(gains_calm) {}
-  __device__ __forceinline__ unsigned mask(int i) const {
-    return counted_mask<T, FORM>(p, block.first + i * block.team);
-  }
+  __device__ __forceinline__ unsigned mask(int i) const { return counted_mask<T, FORM>(p, block.vector(i)); }
   __device__ __forceinline__ bool counts_all() const { return p.whole; }
   __device__ __forceinline__ void load_x(int i, float (&f)[V]) const { unpack(x[i], f); }
   template <class Op, class F> __device__ __forceinline__ float over(F of_vector) {
@@ -66,8 +64,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
     for (int i = 0; i < NV; i++) {
       block.take(x[i], stage, i, p.x_is_f32);
       take_cell(dy[i],
-                reinterpret_cast<const uint4 *>(stage + block.stream * 16 * Block::wide) +
-                    (block.t + i * block.team) * Block::of_dy,
+                reinterpret_cast<const uint4 *>(stage + block.stream * 16 * Block::wide) + block.cell(i) * Block::of_dy,
                 1);
     }
   }
@@ -75,22 +72,22 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
     take_pair(stage);
     if (options && !adds_late && p.added.data) take_added(stage);
   }
-  __device__ __forceinline__ void take_shifted(const char *stage, const RowPlace &at) {
-#pragma unroll
-    for (int i = 0; i < NV; i++) {
-      block.take_shifted(p, x[i], stage, i, row_at<true>(p.x, at), p.x_end);
-      block.take_shifted(p, dy[i], stage + block.stream * 16, i, row_at<true>(p.dy, at), p.dy_end);
-      if (p.added.data)
-        block.take_shifted(p, added[i], stage + block.stream * 32, i, row_at<true>(p.added, at), p.added_end);
-    }
+  __device__ __forceinline__ void take_stream(Packed<T, V> (&v)[NV], const Rows &rows, const RowPlace &at,
+                                              const char *stage, int stream, const char *end) const {
+    block.take_shifted(p, v, stage + block.stream * stream * 16, row_at<options>(rows, at), end);
   }
-  /* Where dx goes is worked out while the sums are on their way, where there are registers for it. */
-  static constexpr bool aims_early = FORM != Form::SHIFTED;
+  __device__ __forceinline__ void take_shifted(const char *stage, int64_t number) {
+    const RowPlace at = place_in_slice<FORM>(p, number, block.slice);
+    take_stream(x, p.x, at, stage, 0, p.x_end);
+    take_stream(dy, p.dy, at, stage, 1, p.dy_end);
+    if (options && p.added.data) take_stream(added, p.added, at, stage, 2, p.added_end);
+  }
   static constexpr bool asks_late = CLUSTER || (FORM == Form::COMMON ? !DBIAS
                                                 : is_rounded(FORM)   ? !std::is_same_v<T, __half>
-                                                                     : FORM != Form::SHIFTED);
-  /* Where there is a register for what it needs to know, rows of zeros get a quicker test. */
-  static constexpr bool asks_quickly = CLUSTER || (asks_late && has_options(FORM));
+                                                                     : !is_shifted(FORM));
+  /* Where there is a register for what it needs to know, rows of zeros get a quicker test. With u at hand the whole one
+   * is quick. */
+  static constexpr bool asks_quickly = u_again && (CLUSTER || (asks_late && has_options(FORM)));
   /* Whether all gains of the thread lie within 2^-30 and 2^30. With such elements of dy, u is in range: its largest
    * element is within 2^-60 and 2^60. Rounded to f16 it may not be. */
   static __device__ __forceinline__ bool gains_are_calm(const BackwardJob &p, const Block &block, const float4 *gain) {
@@ -98,7 +95,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
     bool within = !(std::is_same_v<T, __half> && rounds_before<FORM>(p));
 #pragma unroll
     for (int i = 0; i < NV * Block::Q; i++) {
-      const float4 g = gain[i / Block::Q * block.team + i % Block::Q * block.cells];
+      const float4 g = gain[i / Block::Q * block.step() + i % Block::Q * block.cells];
       const Packed<float, 1> four[4] = {
           {{__float_as_uint(g.x)}}, {{__float_as_uint(g.y)}}, {{__float_as_uint(g.z)}}, {{__float_as_uint(g.w)}}};
 #pragma unroll
@@ -119,6 +116,8 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
   }
   /* What a vector adds to the sum of u*h, which is zero. */
   __device__ __forceinline__ float zero_of(int i, float mean) const {
+    if constexpr (!u_again) /* no short cuts: they would be branches; and with zeros in x no sum of NaN is zero */
+      return is_zero(dy[i]) | (is_zero(x[i]) & !(LAYER && mean != 0) & numbers_in_range(u[i])) ? exact_zero : 0.0f;
     if (is_zero(dy[i])) return exact_zero;
     if (!is_zero(x[i]) || (LAYER && mean != 0)) return 0.0f;
     /* u once more, from what the compiler does not know to be the same: it would keep all of it in registers until
@@ -131,7 +130,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
     unpack(same, again);
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      g[j] = reinterpret_cast<const volatile float *>(gain + i * block.team + j / 4 * block.cells)[j % 4];
+      g[j] = reinterpret_cast<const volatile float *>(gain + i * block.step() + j / 4 * block.cells)[j % 4];
       again[j] *= g[j];
     }
     if (rounds_before<FORM>(p)) round_to<T>(again);
@@ -149,7 +148,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
       unpack(x[i], h[i]);
       unpack(dy[i], u[i]);
       normalise<LAYER>(h[i], r, mean);
-      weigh<T, is_rounded(FORM) ? Form::COMMON : FORM>(p, u[i], gain + i * block.team, block.cells);
+      weigh<T, is_rounded(FORM) ? Form::COMMON : FORM>(p, u[i], gain + i * block.step(), block.cells);
       if (is_rounded(FORM)) {
         pack(rounded[i], u[i]);
         unpack(rounded[i], u[i]);
@@ -174,12 +173,12 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
         v[i] = quick ? exact_zero : zero_of(i, mean);
     }
   }
-  /* dx, and what the row adds to the column sums. */
-  __device__ __forceinline__ void finish(const RowTargets &to, float r, float mean, float c1, float c2,
+  /* dx, to memory or to shared memory, and what the row adds to the column sums. */
+  __device__ __forceinline__ void finish(const RowTargets &to, char *shared, float r, float mean, float c1, float c2,
                                          ColumnSums<NV, V> &dweight, ColumnSums<NV, V> &dbias) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      const int vector = block.first + i * block.team;
+      const int vector = block.vector(i);
       float d[V];
       unpack(dy[i], d);
       if (h_again) {
@@ -191,7 +190,7 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
           unpack(rounded[i], u[i]);
         } else {
           unpack(dy[i], u[i]);
-          weigh<T, FORM>(p, u[i], gain + i * block.team, block.cells);
+          weigh<T, FORM>(p, u[i], gain + i * block.step(), block.cells);
         }
       }
       add_dweight<T, FORM>(p, dweight.sum[i], dy[i], d, h[i]);
@@ -201,7 +200,13 @@ template <class T, bool LAYER, bool DBIAS, bool CLUSTER, Form FORM, bool PAIRED>
           dbias.sum[i][j] += d[j];
       }
       finish_dx<T, LAYER, FORM>(p, u[i], h[i], c1, c2, r, vector * V);
-      if (FORM == Form::SHIFTED ? p.stored > 0 : vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], to, vector);
+      if constexpr (is_shifted(FORM)) {
+        Packed<T, V> packed;
+        add_and_pack<FORM>(p, u[i], added[i], packed);
+        block.keep(shared, 0, i, packed);
+      } else {
+        if (vector < p.stored) store_dx<T, FORM>(p, u[i], added[i], to, vector);
+      }
       if (u_again) asm volatile("" ::: "memory"); /* one vector after the other: fewer registers */
     }
   }

@@ -29,8 +29,8 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
   __device__ __forceinline__ void load_packed_dy(int i, Packed<G, V> &v) const {
     clear(v);
     if (here(i))
-      load_vector<FORM != Form::SHIFTED, true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * (int)sizeof(v),
-                                               elements_at<T, FORM>(p, vector(i)));
+      load_vector<!is_shifted(FORM), true>(v, row_at<has_options(FORM)>(p.dy, at) + vector(i) * (int)sizeof(v),
+                                           elements_at<T, FORM>(p, vector(i)));
   }
   __device__ __forceinline__ void load_x(int i, float (&x)[V]) const {
     Packed<S, V> v;
@@ -54,7 +54,9 @@ template <class T, Form FORM, class Sums> struct RowInMemory {
   /* Of a form with a gate: a vector of a tensor, and the activation of the gate. */
   __device__ __forceinline__ void load_packed(const Rows &rows, int i, Packed<T, V> &v) const {
     clear(v);
-    if (here(i)) load_vector<true, true>(v, row_at<true>(rows, at) + vector(i) * 16, V);
+    if (here(i))
+      load_vector<!is_shifted(FORM), true>(v, row_at<true>(rows, at) + vector(i) * 16,
+                                           elements_at<T, FORM>(p, vector(i)));
   }
   __device__ __forceinline__ void load_act(int i, float (&act)[V]) const {
     Packed<T, V> gate;
@@ -97,7 +99,7 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
   }
   row.load_g(i, g);
   gradient_u<true, T>(norm, u, g, f.up);
-  if constexpr (FORM == Form::TERMS)
+  if (rounds_terms<T, FORM>(p))
     gradient_terms<T>(f, u, h, row.mask(i));
   else
     gradient_dx<true>(f, u, h, row.mask(i));
@@ -120,13 +122,13 @@ __device__ __forceinline__ void finish_scaled(const BackwardJob &p, const Norm<f
       activate(act, slope, p.sigmoid);
       finish_gate<T, FORM>(p, c, d, m, w, f, act, slope, dx, dgate);
     }
-    store_gated(p, dx, dgate, targets_of<FORM>(p, row.at), row.vector(i));
+    store_gated<FORM>(p, dx, dgate, targets_of<FORM>(p, row.at), row.vector(i));
     return;
   }
   clear(added);
   if (has_options(FORM) && p.added.data)
     load_sum<T, FORM>(p, added, row_at<true>(p.added, row.at), row.vector(i), p.added_is_f32);
-  store_dx<T, FORM, false>(p, u, added, targets_of<FORM>(p, row.at), row.vector(i));
+  store_dx<T, FORM>(p, u, added, targets_of<FORM>(p, row.at), row.vector(i));
 }
 
 } // namespace rms_cuda

@@ -35,11 +35,18 @@ template <bool LAYER, Form FORM> __device__ __forceinline__ Norm<float> norm_of(
           p.eps_limit,
           is_layer<LAYER, FORM>(p),
           has_options(FORM) && p.eps_outside,
-          rounds_before<FORM>(p)};
+          rounds_before<FORM>(p),
+          has_options(FORM) && p.eps_clamp};
 }
 /* Whether rstd and mean are there, and all that is needed. */
 template <Form FORM> __device__ __forceinline__ bool has_saved(const BackwardJob &p) {
   return !has_options(FORM) || p.saved;
+}
+
+/* c2 of a row in range with eps outside the root, whose statistic is not a saved one. */
+__device__ __forceinline__ float corrected_outside(const BackwardJob &p, const Statistic<float> &st, float c2) {
+  if (p.eps_clamp) return st.rms > 0 ? c2 : 0;
+  return c2 * outside_factor(st);
 }
 
 /* ---- which rows ---- */
@@ -67,14 +74,14 @@ template <class T, Form FORM> __device__ __forceinline__ unsigned counted_mask(c
   constexpr int V = vector_of<T>;
   constexpr unsigned all = (1u << V) - 1;
   if (vector >= p.vectors) return 0;
-  const int left = has_options(FORM) && (!p.whole || FORM == Form::SHIFTED) ? p.leading - vector * V : V;
+  const int left = is_shifted(FORM) || (has_options(FORM) && !p.whole) ? p.leading - vector * V : V;
   return left >= V ? all : left > 0 ? (1u << left) - 1 : 0;
 }
 
 /* Elements of a vector that there are. */
 template <class T, Form FORM> __device__ __forceinline__ int elements_at(const BackwardJob &p, int vector) {
   constexpr int V = vector_of<T>;
-  const int left = FORM == Form::SHIFTED ? p.bytes / (int)sizeof(T) - vector * V : V;
+  const int left = is_shifted(FORM) ? p.bytes / (int)sizeof(T) - vector * V : V;
   return left < V ? left : V;
 }
 
@@ -87,8 +94,8 @@ __device__ __forceinline__ void load_gain(const BackwardJob &p, int slice, int v
   for (int j = 0; j < V; j++)
     g[j] = 1;
   if (!p.weight || vector >= p.vectors) return;
-  load_parameter<FORM != Form::SHIFTED, T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V,
-                                           elements_at<T, FORM>(p, vector), p.weight_is_f32);
+  load_parameter<!is_shifted(FORM), T>(g, p.weight + (has_options(FORM) ? slice * p.weight_inner : 0), vector * V,
+                                       elements_at<T, FORM>(p, vector), p.weight_is_f32);
   add_offset<T>(g, p.offset, has_options(FORM) && p.round_gain);
 }
 
@@ -181,20 +188,26 @@ __device__ __forceinline__ void add_dweight(const BackwardJob &p, float (&sum)[V
 
 /* ---- dx ---- */
 
+/* Whether the two terms of dx are rounded on their own (RMS_STEPS_TERMS, RMSNorm of 16-bit types). */
+template <class T, Form FORM> __device__ __forceinline__ bool rounds_terms(const BackwardJob &p) {
+  return FORM == Form::TERMS || (sizeof(T) == 2 && has_options(FORM) && !is_gated(FORM) && p.terms);
+}
+
 /* u to dx; `column` is the first of the vector. */
 template <class T, bool LAYER, Form FORM, int V>
 __device__ __forceinline__ void finish_dx(const BackwardJob &p, float (&u)[V], const float (&h)[V], float c1, float c2,
                                           float r, int column) {
-  if constexpr (FORM == Form::TERMS) { /* the last rounding is that of the store */
+  if (rounds_terms<T, FORM>(p)) {
     float second[V];
 #pragma unroll
     for (int j = 0; j < V; j++)
-      u[j] *= r, second[j] = h[j] * c2 * r;
+      u[j] *= r, second[j] = h[j] * (!has_options(FORM) || column + j < p.leading ? c2 : 0.0f) * r;
     round_to<T>(u);
     round_to<T>(second);
 #pragma unroll
     for (int j = 0; j < V; j++)
       u[j] -= second[j];
+    if (has_options(FORM)) round_to<T>(u); /* otherwise the store is the last rounding */
   } else if (!has_options(FORM) || p.whole) {
 #pragma unroll
     for (int j = 0; j < V; j++)
@@ -210,7 +223,7 @@ __device__ __forceinline__ void finish_dx(const BackwardJob &p, float (&u)[V], c
 template <class T, Form FORM, class S, int V>
 __device__ __forceinline__ void load_sum(const BackwardJob &p, Packed<S, V> &v, const char *row, int vector,
                                          bool is_f32) {
-  if constexpr (FORM == Form::SHIFTED) {
+  if constexpr (is_shifted(FORM)) {
     load_vector<false, true>(v, row + vector * 16, elements_at<T, FORM>(p, vector));
   } else if constexpr (sizeof(S) == sizeof(T)) {
     load_vector<true, true>(v, row + (int64_t)vector * 16, V);
@@ -225,27 +238,17 @@ __device__ __forceinline__ void load_sum(const BackwardJob &p, Packed<S, V> &v, 
   }
 }
 
-/* A vector of a row of the data type to memory. TOGETHER: all lanes of a warp do it. */
-template <class T, Form FORM, bool TOGETHER, int V>
+/* A vector of a row of the data type to memory. */
+template <class T, Form FORM, int V>
 __device__ __forceinline__ void store_row(const BackwardJob &p, char *row, const Packed<T, V> &v, int vector) {
-  if constexpr (FORM != Form::SHIFTED) {
-    store_vector<true>(row + vector * 16, v, V);
-  } else if constexpr (TOGETHER) {
-    const int lanes = p.team < 32 ? p.team : 32, lane = (int)threadIdx.x & (lanes - 1);
-    store_shifted(row, vector, v, row ? p.bytes : 0, lane == 0, lane == lanes - 1);
-  } else {
-    store_vector<false>(row + vector * 16, v, elements_at<T, FORM>(p, vector));
-  }
+  store_vector<!is_shifted(FORM)>(row + vector * 16, v, elements_at<T, FORM>(p, vector));
 }
 
-/* dx of a vector to memory; `in` is what is added to it. Rows that are not aligned are stored by all lanes of a warp
- * together, those that have nothing (to.dx = NULL) too; but not TOGETHER: each for itself. */
-template <class T, Form FORM, bool TOGETHER = true, class S, int V>
-__device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], const Packed<S, V> &in,
-                                         const RowTargets &to, int vector) {
-  constexpr bool options = has_options(FORM);
-  Packed<T, V> packed;
-  if (options && p.added.data) {
+/* dx of a vector, rounded; `in` is what is added to it. */
+template <Form FORM, class T, class S, int V>
+__device__ __forceinline__ void add_and_pack(const BackwardJob &p, float (&dx)[V], const Packed<S, V> &in,
+                                             Packed<T, V> &packed) {
+  if (has_options(FORM) && p.added.data) {
     float more[V];
     unpack(in, more);
 #pragma unroll
@@ -253,7 +256,16 @@ __device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], c
       dx[j] += more[j];
   }
   pack(packed, dx);
-  if (!options || p.dx.data) store_row<T, FORM, TOGETHER>(p, to.dx, packed, vector);
+}
+
+/* dx of a vector to memory; `in` is what is added to it. Each lane for itself. */
+template <class T, Form FORM, class S, int V>
+__device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], const Packed<S, V> &in,
+                                         const RowTargets &to, int vector) {
+  constexpr bool options = has_options(FORM);
+  Packed<T, V> packed;
+  add_and_pack<FORM>(p, dx, in, packed);
+  if (!options || p.dx.data) store_row<T, FORM>(p, to.dx, packed, vector);
   if (!options || !p.copy.data) return;
   if constexpr (FORM == Form::F32_SUM) {
     if (p.copy_is_f32) {
@@ -263,7 +275,7 @@ __device__ __forceinline__ void store_dx(const BackwardJob &p, float (&dx)[V], c
       return;
     }
   }
-  store_row<T, FORM, TOGETHER>(p, to.copy, packed, vector);
+  store_row<T, FORM>(p, to.copy, packed, vector);
 }
 
 } // namespace rms_cuda

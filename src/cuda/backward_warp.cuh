@@ -152,7 +152,7 @@ template <class T, Form FORM> struct LaneRow {
   static constexpr int V = vector_of<T>;
   using S = sum_of<T, FORM>;
   static constexpr int wide = V * (int)sizeof(S) / 16, pitch = warp_backward_threads(FORM); /* cells of x */
-  static constexpr bool shifted = FORM == Form::SHIFTED, gated = is_gated(FORM);
+  static constexpr bool shifted = is_shifted(FORM), gated = is_gated(FORM);
   /* shifted: behind x and dy the pieces beyond the last vectors; gated: the gate */
   static constexpr int cells = shifted ? 4 : gated ? 3 : wide + 1;
   static constexpr bool options = has_options(FORM);
@@ -303,12 +303,33 @@ __device__ __forceinline__ void prefetch_rows(const BackwardJob &p, const WarpPl
   }
 }
 
-/* dx, and what the row adds to the column sums. */
+/* A row that is not aligned, whose vectors the lanes have in cells next to each other, to memory: pieces, and what does
+ * not fill one element by element. cell: of this lane. */
+template <class T>
+__device__ __forceinline__ void store_cells(const BackwardJob &p, char *row, const uint4 *cell, int first) {
+  constexpr int size = (int)sizeof(T);
+  using Bits = std::conditional_t<size == 2, uint16_t, uint32_t>;
+  const int head = -shift_of(row) & 15, whole = (p.bytes - head) / 16; /* there are two vectors at least */
+  if (first < whole) {
+    uint32_t w[4];
+    put_together(w, {cell[0], cell[1]}, (unsigned)head);
+    __stcs(reinterpret_cast<uint4 *>(row + head + first * 16), make_uint4(w[0], w[1], w[2], w[3]));
+  }
+  auto store_elements = [&](int at, int end) {
+    for (; at < end; at += p.vectors * size)
+      *reinterpret_cast<Bits *>(row + at) = reinterpret_cast<const Bits *>(cell - first)[at / size];
+  };
+  store_elements(first * size, head);
+  store_elements(head + whole * 16 + first * size, p.bytes);
+}
+
+/* dx, and what the row adds to the column sums. cell: where this lane had its vector of x, of rows that are not
+ * aligned. */
 template <class T, bool LAYER, bool DBIAS, Form FORM, int V>
-__device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPlace<FORM> &lane, int64_t row,
-                                             LaneRow<T, FORM> &now, const Gains<T, FORM> &gains,
-                                             const Statistic<float> &st, float c1, float c2, float (&h)[V],
-                                             float (&u)[V], ColumnSums<1, V> &dweight, ColumnSums<1, V> &dbias) {
+__device__ __forceinline__ void
+finish_lanes(const BackwardJob &p, const WarpPlace<FORM> &lane, int64_t row, LaneRow<T, FORM> &now,
+             const Gains<T, FORM> &gains, const Statistic<float> &st, float c1, float c2, float (&h)[V], float (&u)[V],
+             ColumnSums<1, V> &dweight, ColumnSums<1, V> &dbias, uint4 *cell) {
   if constexpr (is_gated(FORM)) {
     Packed<T, V> dx, dgate;
 #pragma unroll
@@ -317,7 +338,7 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
                                                st.mean, c1, c2, lane.first * V, dweight.sum[0], dbias.sum[0], dx,
                                                dgate);
     if (lane.first < p.stored && row < p.rows)
-      store_gated(p, dx, dgate, targets_of<FORM>(p, place_in_slice<FORM>(p, row, lane.slice)), lane.first);
+      store_gated<FORM>(p, dx, dgate, targets_of<FORM>(p, place_in_slice<FORM>(p, row, lane.slice)), lane.first);
     return;
   }
   float d[V];
@@ -336,12 +357,22 @@ __device__ __forceinline__ void finish_lanes(const BackwardJob &p, const WarpPla
   }
   finish_dx<T, LAYER, FORM>(p, u, h, c1, c2, st.r, lane.first * V);
   const bool stores = lane.first < p.stored && row < p.rows;
-  if (stores || (FORM == Form::SHIFTED && p.stored > 0)) { /* together: all lanes of the warp */
-    const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
-    if (has_options(FORM) && p.added.data && stores)
-      load_sum<T, FORM>(p, now.x[0], row_at<has_options(FORM)>(p.added, at), lane.first, p.added_is_f32);
-    store_dx<T, FORM>(p, u, now.x[0], row < p.rows ? targets_of<FORM>(p, at) : RowTargets{nullptr, nullptr},
-                      lane.first);
+  if (!stores && !is_shifted(FORM)) return;
+  const RowPlace at = place_in_slice<FORM>(p, row, lane.slice);
+  if (has_options(FORM) && p.added.data && stores)
+    load_sum<T, FORM>(p, now.x[0], row_at<has_options(FORM)>(p.added, at), lane.first, p.added_is_f32);
+  if constexpr (is_shifted(FORM)) { /* all lanes of the warp */
+    Packed<T, V> packed;
+    add_and_pack<FORM>(p, u, now.x[0], packed);
+    __syncwarp(); /* a vector of x ends in the next lane's cell: all have read theirs */
+    *cell = make_uint4(packed.w[0], packed.w[1], packed.w[2], packed.w[3]);
+    __syncwarp();
+    const RowTargets to = targets_of<FORM>(p, at);
+    if (stores && (!has_options(FORM) || p.dx.data)) store_cells<T>(p, to.dx, cell, lane.first);
+    if (stores && has_options(FORM) && p.copy.data) store_cells<T>(p, to.copy, cell, lane.first);
+    __syncwarp(); /* before the next row comes there */
+  } else {
+    store_dx<T, FORM>(p, u, now.x[0], targets_of<FORM>(p, at), lane.first);
   }
 }
 
@@ -357,6 +388,16 @@ __device__ __forceinline__ bool lanes_add_zeros(const BackwardJob &p, const Warp
             (has_zero_x<T, FORM>(again.x[0], again.act, st.mean) && u_in_range(u));
   else
     zeros = is_zero(again.dy[0]) || (is_zero(again.x[0]) && st.mean == 0 && u_in_range(u));
+  const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
+  return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
+}
+
+/* The same by what is in registers, of a row whose sum of u*h is zero, so that none of them is NaN. r >= 1 takes no h
+ * to zero: where all are zeros, x is. It may miss rows; it is for those of zeros that there are. */
+template <int V, class T>
+__device__ __forceinline__ bool lanes_show_zeros(const BackwardJob &p, const Packed<T, V> &dy,
+                                                 const Statistic<float> &st, const float (&h)[V], const float (&u)[V]) {
+  const bool zeros = is_zero(dy) | (is_zero(h) & (st.mean == 0) & (st.r >= 1) & numbers_in_range(u));
   const unsigned lane = threadIdx.x & 31, team = p.team == 32 ? whole_warp : (1u << p.team) - 1;
   return (__ballot_sync(whole_warp, !zeros) & team << (lane & ~(unsigned)(p.team - 1))) == 0;
 }
@@ -442,15 +483,23 @@ __global__ void __launch_bounds__(warp_backward_threads(FORM), (backward_warp_bl
     if (LAYER) over_lanes<Add>(b, p.team);
     bool in_range =
         row >= p.rows || is_lost(st.r) || (r_in_range(st.r) && sum_in_range(a[0]) && (!layer || sum_in_range(b[0])));
+    if constexpr (FORM ==
+                  Form::COMMON) { /* in the way of the others: code that is fetched for the first time is slow */
+      if (!__all_sync(whole_warp, in_range)) {
+        const bool zeros = lanes_show_zeros(p, now.dy[0], st, h, u) && a[0] == 0;
+        in_range = in_range || (zeros && r_in_range(st.r));
+      }
+    }
     if (__builtin_expect(!__all_sync(whole_warp, in_range), 0)) {
       const bool zeros = lanes_add_zeros<T, FORM>(p, lane, row, ring + turn % stages * stage_cells, st, u);
       in_range = in_range || (zeros && r_in_range(st.r));
+      if (is_shifted(FORM)) __syncwarp(); /* lanes have read their neighbours' cells once more */
     }
     if (__builtin_expect(__all_sync(whole_warp, in_range), 1)) {
       float c2 = divided(a[0], p.k, p.inverse_k);
-      if (has_options(FORM) && p.eps_outside) c2 *= outside_factor(st);
+      if (has_options(FORM) && p.eps_outside) c2 = corrected_outside(p, st, c2);
       finish_lanes<T, LAYER, DBIAS, FORM>(p, lane, row, now, gains, st, layer ? divided(b[0], p.k, p.inverse_k) : 0.0f,
-                                          c2, h, u, dweight, dbias);
+                                          c2, h, u, dweight, dbias, ring + turn % stages * stage_cells);
     } else if (threadIdx.x % 32 == 0) {
       noted[turn / FLAT] |= 1u << turn % FLAT;
       noted[DEEP] = 1;

@@ -73,11 +73,14 @@ template <int NV, int V> struct ColumnCells {
   }
 };
 
-/* Adds the teams of a block, whose cells are at all[.. + which*team + t], and writes the sums of `own` vectors. */
-template <int NV, int Q>
+/* Adds the teams of a block, whose cells are at all[.. + which*team + t], and writes the sums of `own` vectors. TAIL:
+ * what is beyond a panel belongs to one more warp. */
+template <int NV, int Q, bool TAIL>
 __device__ __forceinline__ void write_columns(float *to, const float4 *all, int team, int teams, int own) {
   for (int at = (int)threadIdx.x; at < own * Q; at += (int)blockDim.x) {
-    const int vector = at / Q, c = at % Q, i = vector / team, t = vector - i * team;
+    const int vector = at / Q, c = at % Q;
+    int i = vector / (TAIL ? PANEL / NV : team), t = vector - i * (TAIL ? PANEL / NV : team);
+    if (TAIL && vector >= PANEL) i = (vector - PANEL) / 32, t = PANEL / NV + (vector - PANEL) % 32;
     const float4 *cell = all + (i * Q + c) * (int)blockDim.x + t;
     float4 s = *cell;
     if (teams > 1) {

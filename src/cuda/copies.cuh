@@ -36,8 +36,10 @@ __device__ __forceinline__ void wait_for_stage(int stages) {
     asm volatile("cp.async.wait_group 3;" ::: "memory");
   else if (stages == 3)
     asm volatile("cp.async.wait_group 2;" ::: "memory");
-  else
+  else if (stages == 2)
     asm volatile("cp.async.wait_group 1;" ::: "memory");
+  else
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
 __device__ __forceinline__ void wait_for_all_copies() {

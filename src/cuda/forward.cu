@@ -9,6 +9,7 @@
 #include "forward_cluster.cuh"
 #include "forward_flat.cuh"
 #include "forward_warp.cuh"
+#include "forward_wide.cuh"
 #include "launch.h"
 #include "launcher.h"
 
@@ -23,10 +24,13 @@ using stream_of = std::conditional_t<(FORM & (FORM_F32_RESIDUAL | FORM_GATE_BEFO
 
 template <class T, int FORM> constexpr bool has_form() {
   constexpr int f32 = FORM_F32_RESIDUAL | FORM_RESIDUAL | FORM_OPTIONS;
-  constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & ~FORM_LAYER) == FORM_SHIFTED ||
+  constexpr bool has_both = (FORM & FORM_SHIFTED) == 0 || (FORM & ~(FORM_LAYER | FORM_GATED)) == FORM_SHIFTED ||
                             (FORM & (FORM_OPTIONS | FORM_F32_RESIDUAL)) == FORM_OPTIONS;
   constexpr int gate = FORM & FORM_GATED;
-  if (gate != 0 && ((FORM & ~(FORM_LAYER | gate)) != FORM_OPTIONS || gate == FORM_GATED)) return false;
+  constexpr int rest = FORM & ~(FORM_LAYER | FORM_GATED); /* no options, or rows that are not aligned: RMSNorm alone */
+  if (gate == FORM_GATED ||
+      (gate != 0 && rest != FORM_OPTIONS && ((rest & ~(FORM_OPTIONS | FORM_SHIFTED)) != 0 || (FORM & FORM_LAYER) != 0)))
+    return false;
   return forms_of(FORM) == Forms::RMS_FORMS && has_both &&
          ((FORM & FORM_F32_RESIDUAL) == 0 || ((FORM & f32) == f32 && sizeof(T) == 2));
 }
@@ -50,7 +54,9 @@ template <class T, int FORM, int LINE> constexpr ForwardKernel kernel_of() {
   else if constexpr (line.role == Role::FLAT)
     return forward_flat_kernel<T, line.per_thread, line.rows, layer>;
   else if constexpr (line.role == Role::PIECES)
-    return forward_pieces_kernel<T, line.per_thread, layer, line.threads>;
+    return forward_pieces_kernel<T, S, line.per_thread, layer, line.threads, gate>;
+  else if constexpr (line.role == Role::WIDE)
+    return forward_wide_kernel<T, layer>;
   else
     return forward_cluster_kernel<T, S, line.per_thread, layer, residual, options>;
 }
@@ -127,8 +133,11 @@ cudaError_t launch_forward(const ForwardJob &job, int form, const ForwardPlan &p
   const ForwardKernel kernel = find_kernel<T>(form, plan.line, std::make_integer_sequence<int, FORMS>());
   ForwardJob p = job;
   p.team = plan.team, p.cluster = plan.cluster, p.stages = plan.stages, p.ahead = plan.ahead;
-  if (plan.role != Role::CLUSTER) return launch_rows(kernel, p, plan, device, stream);
-  const size_t shared = (size_t)cluster_shared<T>(form, forward_table[plan.line].per_thread, plan.stages);
+  p.panels = plan.panels, p.kept = plan.kept;
+  if (plan.role != Role::CLUSTER && plan.role != Role::WIDE) return launch_rows(kernel, p, plan, device, stream);
+  const int bytes = plan.role == Role::WIDE ? wide_forward_shared(plan.stages, plan.panels, plan.kept).total
+                                            : cluster_shared<T>(form, forward_table[plan.line].per_thread, plan.stages);
+  const size_t shared = (size_t)bytes;
   return launch_clusters(kernel, p, shared, plan, device, stream);
 }
 

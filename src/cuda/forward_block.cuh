@@ -44,9 +44,19 @@ template <int NV, int PANELS, bool CUTS> struct BlockSums : VectorSums<BlockSums
   }
 };
 
-/* The same of rows that are not aligned. */
-template <class T, bool RESIDUAL, int V, int NV>
-__device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowPlace &place, Packed<T, V> (&x)[NV]) {
+/* x*act(z) of a row. */
+template <class T, int V, int NV>
+__device__ __forceinline__ void open_gates(const ForwardJob &p, Packed<float, V> (&x)[NV], const Packed<T, V> (&in)[NV],
+                                           const Packed<T, V> (&gate)[NV]) {
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+    open_gate(x[i], in[i], gate[i], p.sigmoid);
+}
+
+/* load_row() of rows that are not aligned. */
+template <class T, class S, bool RESIDUAL, rms_gate_place GATE, int V, int NV>
+__device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowPlace &place, Packed<S, V> (&x)[NV],
+                                                 Packed<T, V> (&gate)[NV]) {
   auto load = [&](const Rows &rows, const char *end, Packed<T, V>(&to)[NV]) {
     const ShiftedRow row = {row_at<true>(rows, place), end, p.bytes};
     Sixteen s[NV];
@@ -60,13 +70,21 @@ __device__ __forceinline__ void load_shifted_row(const ForwardJob &p, const RowP
         row.take(to[i].w, s[i], (int)threadIdx.x + i * (int)blockDim.x);
     }
   };
-  load(p.x, p.x_end, x);
-  if constexpr (RESIDUAL) {
+  Packed<T, V> in[NV];
+  load(p.x, p.x_end, in);
+  if constexpr (GATE != RMS_GATE_NONE) load(p.gate, p.gate_end, gate);
+  if constexpr (GATE == RMS_GATE_BEFORE) {
+    open_gates(p, x, in, gate);
+  } else if constexpr (RESIDUAL) {
     Packed<T, V> residual[NV];
     load(p.residual, p.residual_end, residual);
 #pragma unroll
     for (int i = 0; i < NV; i++)
-      add_residual(x[i], x[i], residual[i]);
+      add_residual(x[i], in[i], residual[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < NV; i++)
+      x[i] = in[i];
   }
 }
 
@@ -78,23 +96,28 @@ __device__ __forceinline__ void load_row(const ForwardJob &p, const RowPlace &pl
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
   const char *x_at = row_at<OPTIONS>(p.x, place) + bytes_before<T, V>((int)threadIdx.x);
   Packed<T, V> in[NV];
-#pragma unroll
-  for (int i = 0; i < NV; i++) {
-    clear(in[i]);
-    if (i * step < left) load_vector<true, true, LAST>(in[i], x_at + bytes_before<T, V>(i * step), V);
-  }
-  if constexpr (GATE != RMS_GATE_NONE) {
-    const char *gate_at = row_at<OPTIONS>(p.gate, place) + bytes_before<T, V>((int)threadIdx.x);
+  auto load = [&](auto known) {
+    constexpr bool all = decltype(known)::value; /* vectors are there */
 #pragma unroll
     for (int i = 0; i < NV; i++) {
-      clear(gate[i]);
-      if (i * step < left) load_vector<true, true, LAST>(gate[i], gate_at + bytes_before<T, V>(i * step), V);
+      if (!all) clear(in[i]);
+      if (all || i * step < left) load_vector<true, true, LAST>(in[i], x_at + bytes_before<T, V>(i * step), V);
     }
-  }
-  if constexpr (GATE == RMS_GATE_BEFORE) {
+    if constexpr (GATE != RMS_GATE_NONE) {
+      const char *gate_at = row_at<OPTIONS>(p.gate, place) + bytes_before<T, V>((int)threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < NV; i++)
-      open_gate(x[i], in[i], gate[i], p.sigmoid);
+      for (int i = 0; i < NV; i++) {
+        if (!all) clear(gate[i]);
+        if (all || i * step < left) load_vector<true, true, LAST>(gate[i], gate_at + bytes_before<T, V>(i * step), V);
+      }
+    }
+  };
+  if (GATE != RMS_GATE_NONE && (NV - 1) * step < left) /* with a gate instructions count */
+    load(std::true_type());
+  else
+    load(std::false_type());
+  if constexpr (GATE == RMS_GATE_BEFORE) {
+    open_gates(p, x, in, gate);
   } else if constexpr (RESIDUAL) {
     Packed<S, V> residual[NV];
     const char *residual_at = row_at<OPTIONS>(p.residual, place) + bytes_before<S, V>((int)threadIdx.x);
@@ -145,30 +168,31 @@ __global__ void __launch_bounds__(
                                           (std::is_same<T, __half>::value && OPTIONS && LAYER && RESIDUAL),
                                       EARLY, MOST>)) forward_block_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
-  constexpr bool with_row = EARLY || weights_with_row<NV, LAYER, RESIDUAL, OPTIONS, MOST>;
+  constexpr bool with_row = EARLY || (weights_with_row<NV, LAYER, RESIDUAL, OPTIONS, MOST> && GATE == RMS_GATE_NONE);
+  constexpr bool several = OPTIONS || GATE != RMS_GATE_NONE; /* distances between rows, as there may be */
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
   const int64_t row = blockIdx.x;
   /* vectors threadIdx.x + i*step of the row, for the i < NV for which there are that many */
   const int step = (int)blockDim.x, left = p.vectors - (int)threadIdx.x;
-  const RowPlace place = place_of_row<OPTIONS>(p.inner, row);
+  const RowPlace place = place_of_row<several>(p.inner, row);
   wait_for_previous();
   if (!EARLY) let_next_start();
 
   Packed<S, V> x[1][NV];
   Packed<T, V> weight[NV], gate[NV];
   if constexpr (SHIFTED)
-    load_shifted_row<T, RESIDUAL>(p, place, x[0]);
+    load_shifted_row<T, S, RESIDUAL, GATE>(p, place, x[0], gate);
   else
-    load_row<T, S, RESIDUAL, OPTIONS, GATE, !EARLY>(p, place, x[0], gate);
+    load_row<T, S, RESIDUAL, several, GATE, !EARLY>(p, place, x[0], gate);
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
-  const int64_t skip = weight_skip<OPTIONS>(p, row);
+  const int64_t skip = weight_skip<several>(p, row);
   if (with_row && packed_weight) {
 #pragma unroll
     for (int i = 0; i < NV; i++)
       if (i * step < left) load_weights<SHIFTED>(p, skip, (int)threadIdx.x + i * step, weight[i]);
   }
   if (RESIDUAL && p.sum.data) {
-    char *sum_at = row_at<OPTIONS>(p.sum, place);
+    char *sum_at = row_at<several>(p.sum, place);
 #pragma unroll
     for (int i = 0; i < NV; i++)
       store_row<SHIFTED>(p, sum_at, (int)threadIdx.x + i * step, x[0][i], i * step < left, 32);
@@ -180,23 +204,25 @@ __global__ void __launch_bounds__(
   if (threadIdx.x == 0) write_statistic(p, row, st[0]);
 
   if (EARLY) let_next_start();
-  char *y_at = row_at<OPTIONS>(p.y, place);
-  if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain(p, st[0]), 1)) {
+  char *y_at = row_at<several>(p.y, place);
+  if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain<OPTIONS>(p, st[0]), 1)) {
     const char *weight_at = p.weight + skip;
-    by_rounding<OPTIONS>(p, [&](auto before) {
+    by_rounding<several>(p, [&](auto before) {
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         if (i * step >= left) continue;
         const int64_t at = bytes_before<T, V>((int)threadIdx.x + i * step);
         Packed<T, V> out;
+        float g[V];
         load_vector<true, false>(weight[i], weight_at + at, V);
-        finish_plain<LAYER, before, GATE>(p, x[0][i], st[0], weight[i], gate[i], out);
+        unpack(weight[i], g);
+        finish_plain<LAYER, before, GATE>(p, x[0][i], st[0], g, gate[i], out);
         store_vector<true>(y_at + at, out, V);
       }
     });
     return;
   }
-  by_rounding<OPTIONS>(p, [&](auto before) {
+  by_rounding<several>(p, [&](auto before) {
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       const int vector = (int)threadIdx.x + i * step;

@@ -4,6 +4,7 @@
 #include "apart.h"
 #include "call.h"
 #include "launch.h"
+#include "own.h"
 #include "quantised.h"
 #include "samples.h"
 
@@ -61,14 +62,19 @@ static bool takes_outputs(const rms_forward_job &job, int64_t outer, QuantisedJo
 
 /* ---- aligned rows ---- */
 
-/* Whether rows that are not aligned lie at the same places of 16 bytes in x and y; short rows also one after the other,
+/* Whether rows of two tensors lie at the same places of 16 bytes. */
+static bool lie_alike(const Rows &a, const Rows &b, int64_t rows) {
+  return ((uintptr_t)a.data - (uintptr_t)b.data) % 16 == 0 && (rows <= 1 || (a.outer - b.outer) % 16 == 0);
+}
+
+/* Whether rows that are not aligned do in x, y and the gate; short rows, which have none, also lie one after the other,
  * from such a place on. */
 static bool lie_alike(const ForwardJob &p) {
   const bool one = p.rows <= 1;
   if (p.vectors <= most_flat_vectors)
     return (uintptr_t)p.x.data % 16 == 0 && (uintptr_t)p.y.data % 16 == 0 &&
            (one || (p.x.outer == p.bytes && p.y.outer == p.bytes));
-  return ((uintptr_t)p.x.data - (uintptr_t)p.y.data) % 16 == 0 && (one || (p.x.outer - p.y.outer) % 16 == 0);
+  return lie_alike(p.x, p.y, p.rows) && (!p.gate.data || lie_alike(p.x, p.gate, p.rows));
 }
 
 /* A job for the kernels of aligned rows, or false where it is not for them. */
@@ -77,15 +83,15 @@ static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o,
   ForwardJob *p = &o->p;
   const bool f32_residual = lay.residual_is_f32 && job.residual.data, parameters = lay.weight || job.bias;
   const int64_t size = element_size(lay.dtype), residual_size = lay.residual_is_f32 ? 4 : size;
-  if (lay.dtype == RMS_F64 || lay.indices || lay.eps_place == RMS_EPS_CLAMP || vectors_of(lay) > INT32_MAX / 16)
-    return false;
+  if (lay.dtype == RMS_F64 || lay.indices || vectors_of(lay) > INT32_MAX / 16) return false;
   *o = {};
   const bool aligned = is_aligned(job, outer);
   if (has_other_outputs(job) && (!aligned || !takes_outputs(job, outer, o))) return false;
-  if (job.gate.data && (!aligned || job.residual.data)) return false;
-  if (!aligned && (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
-                   !can_shift(lay, outer, job.residual, &p->residual_end) || !can_shift(lay, outer, job.y, nullptr) ||
-                   !can_shift(lay, outer, job.residual_out, nullptr)))
+  if (job.gate.data && (job.residual.data || (!aligned && lay.kind == RMS_KIND_LAYER))) return false;
+  if (!aligned &&
+      (f32_residual || vectors_of(lay) < 2 || !can_shift(lay, outer, job.x, &p->x_end) ||
+       !can_shift(lay, outer, job.residual, &p->residual_end) || !can_shift(lay, outer, job.gate, &p->gate_end) ||
+       !can_shift(lay, outer, job.y, nullptr) || !can_shift(lay, outer, job.residual_out, nullptr)))
     return false;
   p->x = job.x, p->residual = job.residual, p->y = job.y, p->sum = job.residual_out;
   p->gate = job.gate, p->sigmoid = lay.activation == RMS_ACT_SIGMOID;
@@ -106,13 +112,17 @@ static bool make_job(const rms_forward_job &job, int64_t outer, QuantisedJob *o,
   p->eps = (float)lay.eps, p->wide_eps = (double)p->eps, p->offset = (float)lay.offset,
   p->eps_limit = eps_limit_of(lay);
   p->statistic = (int)lay.k, p->k = (float)lay.k, p->inverse_k = 1.0f / (float)lay.k;
-  p->round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p->eps_outside = lay.eps_place == RMS_EPS_OUTSIDE;
+  p->round_before = lay.rounding == RMS_ROUND_BEFORE_WEIGHT, p->eps_outside = lay.eps_place != RMS_EPS_INSIDE;
+  p->eps_clamp = lay.eps_place == RMS_EPS_CLAMP;
   p->weight_is_f32 = lay.weight_is_f32 && parameters;
   p->vectors = (int)vectors_of(lay);
   p->width = (int)lay.width, p->bytes = (int)(lay.width * size);
   p->round_gain = rounds_gain(lay);
-  const bool options = inner > 1 || p->round_before || p->round_gain || p->eps_outside || p->weight_is_f32 ||
-                       lay.k != lay.width || (job.bias && !lay.weight) || f32_residual || job.gate.data ||
+  /* with a gate either order of rounding is no option, nor are two distances between rows that have a block */
+  const bool gated = job.gate.data && aligned && lay.kind == RMS_KIND_RMS && lay.weight && !job.bias && p->offset == 0;
+  const bool options = (inner > 1 && !(gated && p->vectors > most_warp_gate_vectors)) || (p->round_before && !gated) ||
+                       p->round_gain || p->eps_outside || p->weight_is_f32 || lay.k != lay.width ||
+                       (job.bias && !lay.weight) || f32_residual || (job.gate.data && aligned && !gated) ||
                        (!aligned && (job.residual.data || !lie_alike(*p) || (uintptr_t)p->weight % 16 != 0 ||
                                      (uintptr_t)p->bias % 16 != 0));
   o->options = options;
@@ -157,9 +167,26 @@ static cudaError_t run_general(const Device &device, const rms_forward_job &job,
   return cudaSuccess;
 }
 
-/* The forms that round at every step. */
-static cudaError_t run_stepwise(const Device &device, const rms_forward_job &job, int64_t segments,
+/* The forms that round at every step: of aligned rows, which the threads of a row keep, and of any. */
+static bool make_stepwise_job(const rms_forward_job &job, int64_t outer, StepwiseForward *g) {
+  QuantisedJob o;
+  int form;
+  if (job.lay.apart || has_other_outputs(job) || !make_job(job, outer, &o, &form) ||
+      form & (FORM_SHIFTED | FORM_F32_RESIDUAL))
+    return false;
+  *g = {o.p, job.lay};
+  return true;
+}
+
+static cudaError_t run_stepwise(const Device &device, const rms_forward_job &job, int64_t outer, int64_t segments,
                                 cudaStream_t stream) {
+  StepwiseForward rows;
+  if (make_stepwise_job(job, outer, &rows)) {
+    const StepwisePlan plan = plan_stepwise_forward(rows.p.vectors, rows.p.rows);
+    if (plan.role != Role::GENERAL)
+      return job.lay.dtype == RMS_BF16 ? launch_stepwise_rows<__nv_bfloat16>(rows, plan, device, stream)
+                                       : launch_stepwise_rows<__half>(rows, plan, device, stream);
+  }
   GeneralForward g = {};
   g.job = job;
   g.segments = segments;
@@ -174,7 +201,7 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
   QuantisedJob o;
   const ForwardJob &p = o.p;
   int form;
-  if (is_stepwise(job.lay)) return run_stepwise(device, job, segments, stream);
+  if (is_stepwise(job.lay)) return run_stepwise(device, job, outer, segments, stream);
   if (job.lay.apart) return launch_apart(job, outer, device, stream);
   if (job.stats_in || job.stats_out || !make_job(job, outer, &o, &form))
     return run_general(device, job, outer, segments, stream);
@@ -185,10 +212,15 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
     return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
       return launch_samples<decltype(type)>(p, (form & FORM_LAYER) != 0, device, stream);
     });
-  ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
+  if (job.lay.per_inner && job.lay.groups == 1 && takes_own(p, form))
+    return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
+      return launch_own<decltype(type)>(p, (form & FORM_LAYER) != 0, device, stream);
+    });
+  const int parameters = p.bias ? 2 : p.weight ? 1 : 0;
+  ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters);
   if (plan.role == Role::GENERAL && form & FORM_SHIFTED) {
     form |= FORM_OPTIONS;
-    plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0);
+    plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters);
   }
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {

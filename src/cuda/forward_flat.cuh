@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(WARP_FORWARD_THREADS, LAYER ? 6 : 7)
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       Packed<T, V> out;
-      finish_common<LAYER>(p, x[r][i], st[r], weight[i], bias[i], out);
+      finish_common<LAYER, RMS_GATE_NONE>(p, x[r][i], st[r], weight[i], bias[i], out, out);
       put_shifted(place(r, i), out, left(i), first == 0, first == team - 1, there(r));
     }
   }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Forward of rows that are not aligned, a row per block, where x and y lie alike: byte for byte at the same place of
- * their pieces (shifted.cuh). The common case alone, as in forward_steps.cuh.
+ * Forward of rows that are not aligned, a row per block, where x, y and the gate, if there is one, lie alike: byte for
+ * byte at the same place of their pieces (shifted.cuh). The common case alone, as in forward_steps.cuh.
  *
  * Each thread has whole pieces, from memory to memory; only the parameters are put together from two. A vector begins
  * in one piece and ends in the next, which the next lane has: the chain of its sum goes on there, and its end comes
@@ -52,6 +52,21 @@ template <class T, int V> __device__ __forceinline__ void load_first(Packed<T, V
   }
 }
 
+/* The same where it is rare: one after the other, in few registers. */
+template <class T, int V> __device__ __forceinline__ void load_rest(Packed<T, V> &v, const char *from, int count) {
+  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+  uint64_t low = 0, high = 0;
+#pragma unroll 1
+  for (int at = 0; at < count * (int)sizeof(T); at += (int)sizeof(T)) {
+    const uint64_t element = *reinterpret_cast<const volatile Bits *>(from + at);
+    if (at < 8)
+      low |= element << 8 * at;
+    else
+      high |= element << 8 * (at - 8);
+  }
+  v.w[0] = (uint32_t)low, v.w[1] = (uint32_t)(low >> 32), v.w[2] = (uint32_t)high, v.w[3] = (uint32_t)(high >> 32);
+}
+
 /* A vector of `bytes` bytes of parameters, aligned. */
 template <class T, int V>
 __device__ __forceinline__ void load_first_or_all(Packed<T, V> &v, const char *from, int vector, int bytes) {
@@ -62,40 +77,84 @@ __device__ __forceinline__ void load_first_or_all(Packed<T, V> &v, const char *f
     load_first(v, from + vector * 16, left / (int)sizeof(T));
 }
 
-/* A piece of x; what is not of the row becomes zeros. */
+/* All pieces of a tensor that a thread has are fetched before any is trimmed, for to trim one is to wait for it. */
 template <class T, int V>
-__device__ __forceinline__ void load_piece_of_row(const ForwardJob &p, const RowPieces<T> &row, const char *at,
-                                                  int piece, Packed<T, V> &x) {
-  clear(x);
-  if (piece >= row.count) return;
-  if (__builtin_expect(at + 16 > p.x_end, 0))
-    load_first(x, at, row.end(p, piece));
-  else
-    load_vector<true, true>(x, at, V);
+__device__ __forceinline__ void fetch_piece(const RowPieces<T> &row, const char *at, const char *end, int piece,
+                                            Packed<T, V> &v) {
+  clear(v);
+  if (piece < row.count && at + 16 <= end) load_vector<true, true, true>(v, at, V);
+}
+
+/* What is not of the row becomes zeros; what was not fetched, because it does not lie in 16 bytes of the tensor, is. */
+template <class T, int V>
+__device__ __forceinline__ void trim_piece(const ForwardJob &p, const RowPieces<T> &row, const char *at,
+                                           const char *end, int piece, Packed<T, V> &v) {
+  if (__builtin_expect(piece != 0 && piece < row.count - 1, 1)) return;
+  if (piece < row.count && at + 16 > end) load_rest(v, at, row.end(p, piece));
   if (piece == 0) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int out = row.shift - 4 * i; /* bytes of this word, and of those after it, that are not of the row */
-      if (out > 0) x.w[i] &= out >= 4 ? 0 : ~0u << 8 * out;
+      if (out > 0) v.w[i] &= out >= 4 ? 0 : ~0u << 8 * out;
     }
   }
-  if (piece == row.count - 1) cut_off(x.w, row.end(p, piece) * (int)sizeof(T));
+  if (piece == row.count - 1) cut_off(v.w, row.end(p, piece) * (int)sizeof(T));
 }
 
-/* The elements of weight or bias that belong to those of a piece: from the two pieces of it that have them. */
-template <class T, int V>
-__device__ __forceinline__ void load_parameters_of_piece(const ForwardJob &p, const char *from, int shift, int piece,
-                                                         Packed<T, V> &v) {
-  Packed<T, V> low, high;
-  load_first_or_all(high, from, piece, p.bytes);
-  low = high;
-  if (shift != 0) {
-    clear(low);
-    if (piece > 0) load_first_or_all(low, from, piece - 1, p.bytes); /* a row may end in a piece more than they do */
+/* The NV pieces of a row of a tensor, and the one after those of the warp, which only lane 0 has. */
+template <class T, int V, int NV>
+__device__ __forceinline__ void load_pieces(const ForwardJob &p, const RowPieces<T> &pieces, const char *row,
+                                            const char *end, Packed<T, V> (&v)[NV], Packed<T, V> &next) {
+  const char *at = row - pieces.shift + pieces.first * 16;
+  const bool leads = ((int)threadIdx.x & 31) == 0;
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+    fetch_piece(pieces, at + i * 512, end, pieces.first + i * 32, v[i]);
+  fetch_piece(pieces, at + NV * 512, end, leads ? pieces.first + NV * 32 : pieces.count, next);
+#pragma unroll
+  for (int i = 0; i < NV; i++)
+    trim_piece(p, pieces, at + i * 512, end, pieces.first + i * 32, v[i]);
+  if (leads) trim_piece(p, pieces, at + NV * 512, end, pieces.first + NV * 32, next);
+}
+
+/* Sixteen bytes at `from` where they are wanted, otherwise zeros. Predicated, as in load_first(). */
+__device__ __forceinline__ uint4 load_if(const char *from, bool wanted) {
+  uint4 v = make_uint4(0, 0, 0, 0);
+  asm volatile("{\n .reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"(from), "r"((unsigned)wanted)
+               : "memory");
+  return v;
+}
+
+/* What of weight and bias does not fill 16 bytes, with zeros behind it. Lanes of the first warp bring it; it is there
+ * after the next barrier. */
+template <class T> struct LastParameters {
+  uint4 weight, bias;
+
+  __device__ __forceinline__ void bring(const ForwardJob &p) {
+    const int j = (int)threadIdx.x & 15, at = (p.bytes & ~15) + j * (int)sizeof(T);
+    if (threadIdx.x >= 32 || j >= vector_of<T>) return;
+    const char *from = threadIdx.x < 16 ? p.weight : p.bias;
+    set(threadIdx.x < 16 ? weight : bias, j, from && at < p.bytes ? from + at : nullptr);
   }
-  const Sixteen both = {make_uint4(low.w[0], low.w[1], low.w[2], low.w[3]),
-                        make_uint4(high.w[0], high.w[1], high.w[2], high.w[3])};
-  put_together(v.w, both, (unsigned)(16 - shift) & 15);
+  __device__ __forceinline__ void set(uint4 &to, int j, const char *from) {
+    using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+    reinterpret_cast<volatile Bits *>(&to)[j] = from ? *reinterpret_cast<const volatile Bits *>(from) : (Bits)0;
+  }
+};
+
+/* The elements of weight or bias that belong to those of a piece: from the two pieces of it that have them. A row may
+ * end in a piece more than they do. */
+template <class T, int V>
+__device__ __forceinline__ void load_parameters_of_piece(const ForwardJob &p, const char *from, const uint4 &last,
+                                                         int shift, int piece, Packed<T, V> &v) {
+  const char *at = from + piece * 16;
+  const int left = p.bytes - piece * 16;
+  Sixteen s = {load_if(at - 16, piece > 0 && left >= 0), load_if(at, left >= 16)};
+  if (left < 16 && left > 0) s.high = last;
+  if (left < 0) s.low = last;
+  put_together(v.w, shift == 0 ? Sixteen{s.high, s.high} : s, (unsigned)(16 - shift) & 15);
 }
 
 /* ---- sums ---- */
@@ -109,12 +168,13 @@ template <int V, int N = 0, class F> __device__ __forceinline__ void with_consta
     with_constant<V, N + 1>(n, f);
 }
 
-template <class T, int NV, int PANELS> struct PieceSums {
+template <class T, class S, int NV, int PANELS> struct PieceSums {
   static constexpr int V = vector_of<T>;
   static constexpr bool cuts = false; /* what is missing is zeros, or left out below */
+  static constexpr bool shares_roots = false;
   float (&chunk)[USES][PANELS * 32];
   RowPieces<T> row;
-  Packed<T, V> next; /* lane 0: the piece after those of the warp */
+  Packed<S, V> next; /* lane 0: the piece after those of the warp */
 
   __device__ __forceinline__ int vector(int i) const { return row.first + i * 32; }
   __device__ __forceinline__ bool any(bool yes) const { return yes; }
@@ -129,7 +189,7 @@ template <class T, int NV, int PANELS> struct PieceSums {
   /* Of each vector that begins in a piece of the warp, at element `begins`, which is BEGINS unless that is negative:
    * add(sum, f, piece, j) adds element j of a piece. */
   template <int BEGINS, class Step>
-  __device__ __forceinline__ void chains(const Packed<T, V> (&x)[NV], float (&a)[NV], int begins, Step add) const {
+  __device__ __forceinline__ void chains(const Packed<S, V> (&x)[NV], float (&a)[NV], int begins, Step add) const {
     const int lane = (int)threadIdx.x & 31;
     if (BEGINS >= 0) begins = BEGINS;
 #pragma unroll
@@ -140,7 +200,7 @@ template <class T, int NV, int PANELS> struct PieceSums {
       for (int j = 0; j < V; j++)
         if (j >= begins) sum = add(sum, f[j], vector(i), j);
       if (BEGINS != 0) {
-        Packed<T, V> last = x[i];
+        Packed<S, V> last = x[i];
         if (lane == 0) last = i + 1 < NV ? x[i + 1 < NV ? i + 1 : i] : next;
         unpack(last, f);
         sum = __shfl_sync(whole_warp, sum, (lane + 31) & 31);
@@ -153,7 +213,7 @@ template <class T, int NV, int PANELS> struct PieceSums {
     }
   }
   template <bool SQUARES, bool LAYER, bool SCALED, bool OPTIONS, class Data>
-  __device__ __forceinline__ void sums(const ForwardJob &p, const Packed<T, V> (&x)[1][NV],
+  __device__ __forceinline__ void sums(const ForwardJob &p, const Packed<S, V> (&x)[1][NV],
                                        const Statistic<float> (&st)[1], float (&a)[1][NV]) const {
     const int begins = row.shift / (int)sizeof(T);
     const Statistic<float> &s = st[0];
@@ -188,24 +248,38 @@ __device__ __forceinline__ void store_piece(char *at, const Packed<T, V> &v, int
                 j >= begin && j < end);
 }
 
+/* Blocks of an SM that there must be registers for. */
+template <int MOST, rms_gate_place GATE>
+constexpr int forward_pieces_blocks = (GATE != RMS_GATE_NONE ? 768 : 1024) / MOST;
+
 /* MOST: threads of a block. */
-template <class T, int NV, bool LAYER, int MOST>
-__global__ void __launch_bounds__(MOST, 1024 / MOST) forward_pieces_kernel(const __grid_constant__ ForwardJob p) {
+template <class T, class S, int NV, bool LAYER, int MOST, rms_gate_place GATE>
+__global__ void __launch_bounds__(MOST, (forward_pieces_blocks<MOST, GATE>))
+    forward_pieces_kernel(const __grid_constant__ ForwardJob p) {
   constexpr int V = vector_of<T>, PANELS = (NV * MOST + PANEL - 1) / PANEL;
   __shared__ __align__(16) float chunk[USES][PANELS * 32];
+  __shared__ LastParameters<T> last;
   const int64_t row = blockIdx.x;
   const RowPlace place = {row, 0};
   wait_for_previous();
   let_next_start();
   const char *x_row = row_at<false>(p.x, place);
   const RowPieces<T> pieces(p, x_row, NV);
-  const char *x_at = x_row - pieces.shift + pieces.first * 16;
-  Packed<T, V> x[1][NV];
-  PieceSums<T, NV, PANELS> over = {chunk, pieces, {}};
-#pragma unroll
-  for (int i = 0; i < NV; i++)
-    load_piece_of_row(p, pieces, x_at + i * 512, pieces.first + i * 32, x[0][i]);
-  if (((int)threadIdx.x & 31) == 0) load_piece_of_row(p, pieces, x_at + NV * 512, pieces.first + NV * 32, over.next);
+  Packed<S, V> x[1][NV];
+  Packed<T, V> gate[NV];
+  PieceSums<T, S, NV, PANELS> over = {chunk, pieces, {}};
+  if constexpr (GATE == RMS_GATE_BEFORE) {
+    Packed<T, V> in[NV], next, next_gate;
+    load_pieces(p, pieces, x_row, p.x_end, in, next);
+    load_pieces(p, pieces, row_at<false>(p.gate, place), p.gate_end, gate, next_gate);
+    open_gates(p, x[0], in, gate);
+    open_gate(over.next, next, next_gate, p.sigmoid);
+  } else {
+    Packed<T, V> unused;
+    load_pieces(p, pieces, x_row, p.x_end, x[0], over.next);
+    if (GATE == RMS_GATE_AFTER) load_pieces(p, pieces, row_at<false>(p.gate, place), p.gate_end, gate, unused);
+  }
+  last.bring(p);
 
   Statistic<float> st[1];
   measure_rows<LAYER, false, T>(p, x, st, over);
@@ -217,9 +291,9 @@ __global__ void __launch_bounds__(MOST, 1024 / MOST) forward_pieces_kernel(const
     const int piece = pieces.first + i * 32;
     if (piece >= pieces.count) continue;
     Packed<T, V> weight, bias, out;
-    if (p.weight) load_parameters_of_piece(p, p.weight, pieces.shift, piece, weight);
-    if (p.bias) load_parameters_of_piece(p, p.bias, pieces.shift, piece, bias);
-    finish_common<LAYER>(p, x[0][i], st[0], weight, bias, out);
+    if (p.weight) load_parameters_of_piece(p, p.weight, last.weight, pieces.shift, piece, weight);
+    if (p.bias) load_parameters_of_piece(p, p.bias, last.bias, pieces.shift, piece, bias);
+    finish_common<LAYER, GATE>(p, x[0][i], st[0], weight, bias, gate[i], out);
     store_piece(y_at + i * 512, out, pieces.begin(piece), pieces.end(p, piece));
   }
 }

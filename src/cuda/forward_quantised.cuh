@@ -117,6 +117,15 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
     for (int i = 0; i < NV; i++)
       write_codes(q_at, i, quantiser);
   }
+  /* The same with any factor. What is made of it is not kept from one vector to the next: registers are few. */
+  template <Codes CODE> __device__ __forceinline__ void write_unusual_row(float factor) const {
+    char *q_at = row_at<OPTIONS>(job.q, place);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      asm volatile("" : "+f"(factor));
+      write_codes(q_at, i, Quantiser<CODE, false>(factor));
+    }
+  }
   /* The largest magnitude of the row, as a number of T. */
   __device__ __forceinline__ float largest_of_row() const {
     uint32_t most = __reduce_max_sync(whole_warp, largest_of(x));
@@ -129,20 +138,23 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
     return largest_as_float<T>(most);
   }
   /* Quotients by a scale that is within the range of all elements. */
-  template <Codes CODE> __device__ __forceinline__ void divide_row(float scale, float inverse) const {
+  template <Codes CODE> __device__ __forceinline__ void divide_row(float scale) const {
     if constexpr (sizeof(T) == 2) {
-      if (inverse_is_enough<CODE, T>(scale)) {
-        write_row(QuantiserNear<CODE>{inverse});
-        return;
-      }
+      const QuantiserSplit<CODE> split(scale);
+      const float factor = factor_for_codes<CODE, T>(scale, split);
+      if (factor != 0)
+        write_row(QuantiserNear<CODE>{factor});
+      else
+        write_row(split);
+    } else {
+      write_row(QuantiserWithin<CODE, T, true>{scale, __frcp_rn(scale)});
     }
-    write_row(QuantiserWithin<CODE, T, true>{scale, inverse});
   }
   template <Codes CODE> __device__ __forceinline__ void quantise_given(float scale) const {
     if constexpr (CODE == Codes::I8) {
       const float size = fabsf(scale), most = largest_as_float<T>(largest_of(x));
       if (size >= 0x1p-60f && size <= 0x1p60f && __all_sync(whole_warp, most <= 126.0f * size)) {
-        divide_row<CODE>(scale, __frcp_rn(scale));
+        divide_row<CODE>(scale);
         return;
       }
     }
@@ -152,11 +164,11 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
     const Scale scale = block_scale<CODE>(size_for_scale(largest_of_row()), job.least);
     if (first() == 0) job.scale[row] = scale.written;
     if (!scale.within)
-      write_row(Quantiser<CODE, false>(scale.factor));
+      write_unusual_row<CODE>(scale.factor);
     else if constexpr (CODE == Codes::I8)
       write_row(QuantiserWithin<CODE, T, false>{scale.written, scale.factor});
     else
-      divide_row<CODE>(scale.factor, __frcp_rn(scale.factor));
+      divide_row<CODE>(scale.factor);
   }
 
   /* ---- blocks of lanes next to each other ---- */
@@ -177,77 +189,152 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
     const int in_chunk = 5 - shift<LANES>(), chunk = (b >> in_chunk) * (step() / 32) + (int)threadIdx.x / 32;
     return (chunk << in_chunk) + (b & ((1 << in_chunk) - 1));
   }
-  /* Factors of the warp's blocks, and what elements are multiplied with, in its slots. Each lane works on blocks of its
-   * own: a scale is two divisions. Whether all scales are within. */
-  template <bool DIVIDES, int LANES, class F> __device__ __forceinline__ bool scale_blocks(F scale_of) const {
-    uint32_t most[NV];
-    largest_of_vectors(x, most, 1 << shift<LANES>());
+  /* What elements of a block are divided by or multiplied with, in the slots: two parts of the inverse where SPLIT,
+   * else the factor and its inverse where DIVIDES, else the factor twice. */
+  template <bool DIVIDES, bool SPLIT> __device__ __forceinline__ float2 for_slot(float factor) const {
+    if constexpr (SPLIT) {
+      const QuantiserSplit<Codes::E4M3> split(factor);
+      return make_float2(split.high, split.low);
+    }
+    return make_float2(factor, DIVIDES ? __frcp_rn(factor) : factor);
+  }
+  /* Scales of the warp's blocks: scale_of(largest) has one, and put(scale, slot) writes it. Each lane works on blocks
+   * of its own: a scale is two divisions. Whether all scales are within; if not, the factors are in the slots. */
+  template <bool DIVIDES, int LANES, class F, class P>
+  __device__ __forceinline__ bool scale_blocks(F scale_of, P put) const {
     float2 *slot_of = slots<LANES>();
-    if ((lane() & ((1 << shift<LANES>()) - 1)) == 0) {
-#pragma unroll
-      for (int i = 0; i < NV; i++)
-        slot_of[slot<LANES>(i)].x = largest_as_float<T>(most[i]);
-    }
-    __syncwarp();
     bool within = true;
+    if constexpr (LANES != 0) {
+      using Shared = SharedOut<T, NV, LANES>;
+      constexpr bool split = DIVIDES && sizeof(T) == 2;
+      const uint32_t most = largest_shared<LANES>(x);
+      const bool writes = Shared::is_first(lane());
+      float factor[Shared::vectors];
+      int at[Shared::vectors];
+#pragma unroll
+      for (int k = 0; k < Shared::vectors; k++) {
+        const Scale scale = scale_of(size_for_scale(largest_as_float<T>(Shared::bits(most, lane(), k))));
+        at[k] = slot<LANES>(Shared::vector(lane(), k)), factor[k] = scale.factor;
+        within = within && scale.within;
+        if (writes) {
+          put(scale, at[k]);
+          slot_of[at[k]] = for_slot<DIVIDES, split>(scale.factor);
+        }
+      }
+      __syncwarp();
+      if (__all_sync(whole_warp, within)) return true;
+#pragma unroll
+      for (int k = 0; k < Shared::vectors; k++)
+        if (writes) slot_of[at[k]].x = factor[k];
+      __syncwarp();
+      return false;
+    } else {
+      uint32_t most[NV];
+      largest_of_vectors(x, most, 1 << shift<LANES>());
+      if ((lane() & ((1 << shift<LANES>()) - 1)) == 0) {
+#pragma unroll
+        for (int i = 0; i < NV; i++)
+          slot_of[slot<LANES>(i)].x = largest_as_float<T>(most[i]);
+      }
+      __syncwarp();
 #pragma unroll 1
-    for (int b = lane(); b < NV * 32 >> shift<LANES>(); b += 32) {
-      const Scale scale = scale_of(size_for_scale(slot_of[b].x), block_of<LANES>(b));
-      within = within && scale.within;
-      slot_of[b] = make_float2(scale.factor, DIVIDES ? __frcp_rn(scale.factor) : scale.factor);
+      for (int b = lane(); b < NV * 32 >> shift<LANES>(); b += 32) {
+        const Scale scale = scale_of(size_for_scale(slot_of[b].x));
+        put(scale, b);
+        within = within && scale.within;
+        slot_of[b] = for_slot<DIVIDES, false>(scale.factor);
+      }
+      __syncwarp();
+      return __all_sync(whole_warp, within);
     }
-    __syncwarp();
-    return __all_sync(whole_warp, within);
   }
   template <Codes CODE, int LANES> __device__ __forceinline__ void quantise_blocks() const {
     constexpr bool divides = CODE != Codes::I8;
-    const bool within = scale_blocks<divides, LANES>([&](float largest, int block) {
-      const Scale scale = block_scale<CODE>(largest, job.least);
+    auto scale_of = [&](float largest) { return block_scale<CODE>(largest, job.least); };
+    auto put = [&](const Scale &scale, int slot) {
+      const int block = block_of<LANES>(slot);
       if (FULL || block < job.blocks) job.scale[row * job.blocks + block] = scale.written;
-      return scale;
-    });
+    };
+    const bool within = scale_blocks<divides, LANES>(scale_of, put);
     char *q_at = row_at<OPTIONS>(job.q, place);
     auto write = [&](auto quantiser_of) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
         write_codes(q_at, i, quantiser_of(slots<LANES>()[slot<LANES>(i)]));
     };
-    if (within)
-      write([](float2 by) { return QuantiserWithin<CODE, T, divides>{by.x, by.y}; });
-    else
+    if (!within)
       write([](float2 by) { return Quantiser<CODE, false>(by.x); });
+    else if constexpr (divides && LANES != 0 && sizeof(T) == 2)
+      write([](float2 by) { return QuantiserSplit<CODE>(by.x, by.y); });
+    else
+      write([](float2 by) { return QuantiserWithin<CODE, T, divides>{by.x, by.y}; });
   }
-  /* Blocks of RMS_Q8_0, whose 34 bytes no aligned store fits: by way of shared memory. */
-  __device__ __forceinline__ void quantise_q8_0(uint4 *cells) const {
-    constexpr int LANES = 32 / V;
-    char *bytes = reinterpret_cast<char *>(cells);
-    const bool within = scale_blocks<false, LANES>([&](float largest, int block) {
-      const Scale scale = q8_0_scale(largest, job.least);
-      if (FULL || block < job.blocks) *reinterpret_cast<uint16_t *>(bytes + block * 34) = q8_0_bits(scale.written);
-      return scale;
-    });
+
+  /* ---- blocks of RMS_Q8_0, whose 34 bytes no aligned store fits: by way of shared memory ---- */
+
+  static constexpr int q8_0_lanes = 32 / V, q8_0_chunk = 32 / q8_0_lanes * 34; /* bytes of a vector of each lane */
+
+  /* Scales to at_slot(slot), where they are in the row, and codes of vector i to at_vector(i). */
+  template <class S, class C> __device__ __forceinline__ void stage_q8_0(S at_slot, C at_vector) const {
+    constexpr int LANES = q8_0_lanes;
+    auto scale_of = [&](float largest) { return q8_0_scale(largest, job.least); };
+    auto put = [&](const Scale &scale, int slot) {
+      if (!FULL && block_of<LANES>(slot) >= job.blocks) return;
+      *reinterpret_cast<uint16_t *>(at_slot(slot)) = q8_0_bits(scale.written);
+    };
+    const bool within = scale_blocks<false, LANES>(scale_of, put);
     auto stage = [&](auto quantiser_of) {
 #pragma unroll
       for (int i = 0; i < NV; i++) {
         if (!has(i)) continue;
-        uint32_t codes[V / 4];
-        code(i, quantiser_of(slots<LANES>()[slot<LANES>(i)]), codes);
-        uint16_t *at = reinterpret_cast<uint16_t *>(bytes + vector(i) / LANES * 34 + 2 + vector(i) % LANES * V);
+        const auto quantiser = quantiser_of(slots<LANES>()[slot<LANES>(i)]);
+        uint16_t *at = reinterpret_cast<uint16_t *>(at_vector(i));
+        float y[V];
+        unpack(x[i], y);
 #pragma unroll
-        for (int c = 0; c < V / 4; c++)
-          at[2 * c] = (uint16_t)codes[c], at[2 * c + 1] = (uint16_t)(codes[c] >> 16);
+        for (int j = 0; j < V; j += 2)
+          at[j / 2] = (uint16_t)low_bytes(quantiser.shifted_of(y[j]), quantiser.shifted_of(y[j + 1]));
       }
     };
     if (within)
       stage([](float2 by) { return QuantiserWithin<Codes::I8, T, false>{by.x, by.y}; });
     else
       stage([](float2 by) { return Quantiser<Codes::I8, false>(by.x); });
+  }
+  __device__ __forceinline__ void quantise_q8_0(uint4 *cells) const {
+    constexpr int LANES = q8_0_lanes;
+    char *bytes = reinterpret_cast<char *>(cells), *q_at = row_at<OPTIONS>(job.q, place);
+    if constexpr (FULL && q8_0_chunk % 16 == 0) {
+      if (__builtin_expect(((uintptr_t)q_at & 15) == 0, 1)) {
+        quantise_chunks_q8_0(cells, q_at);
+        return;
+      }
+    }
+    stage_q8_0([&](int slot) { return bytes + block_of<LANES>(slot) * 34; },
+               [&](int i) { return bytes + vector(i) / LANES * 34 + 2 + vector(i) % LANES * V; });
     if (WARP)
       __syncwarp();
     else
       __syncthreads();
-    copy_out(Team(WARP ? 32 : (int)blockDim.x, nullptr), cells, row_at<OPTIONS>(job.q, place), job.p.width / 32 * 34);
+    copy_out(Team(WARP ? 32 : (int)blockDim.x, nullptr), cells, q_at, job.p.width / 32 * 34);
   }
+  /* The same where the vectors of a warp's lanes that are next to each other are whole cells in q: a warp has its cells
+   * for itself and waits for no other. */
+  __device__ __forceinline__ void quantise_chunks_q8_0(uint4 *cells, char *q_at) const {
+    constexpr int LANES = q8_0_lanes, chunk_cells = q8_0_chunk / 16;
+    const int warp = WARP ? 0 : (int)threadIdx.x / 32, warps = step() / 32;
+    cells += warp * (NV * chunk_cells);
+    char *bytes = reinterpret_cast<char *>(cells), *codes = bytes + lane() / LANES * 34 + 2 + lane() % LANES * V;
+    stage_q8_0([&](int slot) { return bytes + slot * 34; }, [&](int i) { return codes + i * q8_0_chunk; });
+    __syncwarp();
+    if (lane() < chunk_cells) {
+      uint4 *to = reinterpret_cast<uint4 *>(q_at) + warp * chunk_cells + lane();
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        __stcs(to + i * warps * chunk_cells, cells[i * chunk_cells + lane()]);
+    }
+  }
+
   template <Codes CODE> __device__ __forceinline__ void quantise(float given) const {
     constexpr int common = 128 / V; /* lanes of a block of 128 elements */
     if (job.blocks == 0)
@@ -282,7 +369,7 @@ __global__ void __launch_bounds__(MOST, BLOCKS)
 #pragma unroll
   for (int i = 0; i < NV; i++) {
     if (!FULL) clear(x[0][i]);
-    if (FULL || i * step < left) load_vector<true, true>(x[0][i], x_at + bytes_before<T, V>(i * step), V);
+    if (FULL || i * step < left) load_vector<true, true, true>(x[0][i], x_at + bytes_before<T, V>(i * step), V);
   }
   float given = 0;
   if (QUANTISED && job.blocks == 0 && job.scale) given = *job.scale;
@@ -293,7 +380,7 @@ __global__ void __launch_bounds__(MOST, BLOCKS)
 #pragma unroll
     for (int i = 0; i < NV; i++) {
       clear(residual[i]);
-      if (i * step < left) load_vector<true, true>(residual[i], residual_at + bytes_before<T, V>(i * step), V);
+      if (i * step < left) load_vector<true, true, true>(residual[i], residual_at + bytes_before<T, V>(i * step), V);
     }
 #pragma unroll
     for (int i = 0; i < NV; i++) {

@@ -5,8 +5,9 @@
  * T: data type. S: type of what is normalised: T, or f32 for the sum with an f32 residual beside 16-bit data. NV:
  * vectors of a row that a thread has. OPTIONS: false for the common case: rows at one distance, the whole row in the
  * statistic, eps inside the root, weight and bias (if any) in the data type, no bias without a weight, one rounding.
- * SHIFTED: with options, of rows that are not aligned (shifted.cuh). GATE: with options, the place of a gate
- * (activation.cuh); S is f32 where it comes before the norm. */
+ * SHIFTED: with options, of rows that are not aligned (shifted.cuh). GATE: the place of a gate (activation.cuh); S is
+ * f32 where it comes before the norm. Without options there is then a weight, neither offset nor bias, and either order
+ * of rounding. */
 #ifndef RMS_CUDA_FORWARD_STEPS_CUH
 #define RMS_CUDA_FORWARD_STEPS_CUH
 
@@ -96,7 +97,13 @@ __device__ __forceinline__ float largest_of_vector(const Packed<S, V> &packed, i
 /* r of a sum within the range, or of zeros. */
 template <bool OPTIONS> __device__ __forceinline__ float root_of(const ForwardJob &p, float sum) {
   const float square = divided(sum, p.k, p.inverse_k);
-  const float root = OPTIONS && p.eps_outside ? __fsqrt_rn(square) + p.eps : __fsqrt_rn(square + p.eps);
+  float root;
+  if (OPTIONS && p.eps_outside) {
+    root = __fsqrt_rn(square);
+    root = !p.eps_clamp ? root + p.eps : root < p.eps ? p.eps : root;
+  } else {
+    root = __fsqrt_rn(square + p.eps);
+  }
   return root == 0 ? 0.0f : __frcp_rn(root);
 }
 
@@ -191,11 +198,15 @@ __device__ __forceinline__ void measure_scaled(const ForwardJob &p, Packed<S, V>
     scaled = scaled || st[r].scale != 1.0f || LAYER; /* a mean that is not finite needs the quotient */
   }
   if (over.any(scaled)) measure<LAYER, true, OPTIONS, T>(p, x, st, over);
-  const Norm<float> norm = {p.wide_eps, p.eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false};
+  const Norm<float> norm = {
+      p.wide_eps, p.eps, p.k, p.eps_limit, LAYER, OPTIONS && p.eps_outside, false, OPTIONS && p.eps_clamp};
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
     finish(norm, st[r], p.k);
 }
+
+/* Whether threads share the work of root_of(): over.roots<OPTIONS>(p, st) has those of all rows. */
+template <class Over> constexpr bool shares_roots = false;
 
 /* The statistics of ROWS rows. */
 template <bool LAYER, bool OPTIONS, class T, class S, int V, int ROWS, int NV, class Over>
@@ -211,9 +222,13 @@ __device__ __forceinline__ void measure_rows(const ForwardJob &p, Packed<S, V> (
     again = again || !squares_in_range(st[r].sum);
   constexpr bool asks = !LAYER || NV < 4; /* there are registers for it */
   if (__builtin_expect(!over.any(again), 1) || (asks && !more_than_zeros(x, st, over))) {
+    if constexpr (shares_roots<Over>) {
+      over.template roots<OPTIONS>(p, st);
+    } else {
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-      st[r].r = root_of<OPTIONS>(p, st[r].sum);
+      for (int r = 0; r < ROWS; r++)
+        st[r].r = root_of<OPTIONS>(p, st[r].sum);
+    }
   } else {
     measure_scaled<LAYER, OPTIONS, T>(p, x, st, over);
   }
@@ -270,10 +285,11 @@ __device__ __forceinline__ void normalise(const Packed<S, V> &x, const Statistic
     h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
 }
 
-/* One vector of y of the common case, whose weight and bias are at hand. */
-template <bool LAYER, class T, int V>
-__device__ __forceinline__ void finish_common(const ForwardJob &p, const Packed<T, V> &x, const Statistic<float> &st,
-                                              const Packed<T, V> &weight, const Packed<T, V> &bias, Packed<T, V> &out) {
+/* One vector of y of the common case, whose weight, bias and gate are at hand. */
+template <bool LAYER, rms_gate_place GATE, class T, class S, int V>
+__device__ __forceinline__ void finish_common(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
+                                              const Packed<T, V> &weight, const Packed<T, V> &bias,
+                                              const Packed<T, V> &gate, Packed<T, V> &out) {
   float h[V], g[V], b[V];
   normalise<LAYER>(x, st, h);
   if (p.weight) {
@@ -281,6 +297,10 @@ __device__ __forceinline__ void finish_common(const ForwardJob &p, const Packed<
     add_offset<T>(g, p.offset, false);
     if (p.bias) unpack(bias, b);
     affine<T>(h, g, b, {true, p.bias != nullptr, false, false});
+  }
+  if constexpr (GATE == RMS_GATE_AFTER) {
+    activate(gate, p.sigmoid, g);
+    multiply(h, g);
   }
   pack(out, h);
 }
@@ -339,27 +359,27 @@ template <bool OPTIONS, class F> __device__ __forceinline__ void by_rounding(con
 /* ---- y with a gate ---- */
 
 /* With a gate the instructions of an element count. Rows that need no more than a weight of the data type, which are
- * most, are PLAIN: what else there may be is asked once for a row, and not for each vector. */
-__device__ __forceinline__ bool is_plain(const ForwardJob &p, const Statistic<float> &st) {
-  return p.weight && !p.weight_is_f32 && p.offset == 0 && !p.bias && st.scale == 1;
+ * most, are PLAIN: what else there may be is asked once for a row, and not for each vector. Without options there is
+ * nothing else but the scale of a row that was out of range. */
+template <bool OPTIONS> __device__ __forceinline__ bool is_plain(const ForwardJob &p, const Statistic<float> &st) {
+  return (!OPTIONS || (p.weight && !p.weight_is_f32 && p.offset == 0 && !p.bias)) && st.scale == 1;
 }
 
-/* finish_vector of PLAIN rows. */
+/* finish_vector of PLAIN rows. g: the weights. */
 template <bool LAYER, bool BEFORE, rms_gate_place GATE, class T, class S, int V>
 __device__ __forceinline__ void finish_plain(const ForwardJob &p, const Packed<S, V> &x, const Statistic<float> &st,
-                                             const Packed<T, V> &weight, const Packed<T, V> &gate, Packed<T, V> &out) {
+                                             const float (&g)[V], const Packed<T, V> &gate, Packed<T, V> &out) {
   constexpr Affine form = {true, false, BEFORE, false};
-  float h[V], g[V];
+  float h[V], act[V];
   unpack(x, h);
 #pragma unroll
   for (int j = 0; j < V; j++)
     h[j] = (LAYER ? h[j] - st.mean : h[j]) * st.r;
-  unpack(weight, g);
   affine<T>(h, g, g, form);
   if constexpr (GATE == RMS_GATE_AFTER) {
     round_before_gate<T>(h, form);
-    activate(gate, p.sigmoid, g);
-    multiply(h, g);
+    activate(gate, p.sigmoid, act);
+    multiply(h, act);
   }
   pack(out, h);
 }

@@ -19,16 +19,20 @@ constexpr int forward_warp_blocks = WIDE                ? 3
                                     : OPTIONS           ? 5
                                     : NV == 4 && !LAYER ? 6
                                                         : 7;
+template <int NV> constexpr int plain_gate_blocks = 4; /* with a gate and without options */
 #else
 template <int NV, bool LAYER, bool OPTIONS, bool SHIFTED, bool WIDE>
 constexpr int forward_warp_blocks = WIDE              ? 3
                                     : OPTIONS         ? (LAYER || (SHIFTED && NV == 2) ? 5 : 6)
                                     : LAYER &&NV != 2 ? 8
                                                       : 7;
+template <int NV> constexpr int plain_gate_blocks = NV == 1 ? 6 : 5;
 #endif
 
-/* Sums over the `team` lanes of a row, of ROWS rows at once. */
-template <int ROWS, int NV, bool CUTS> struct LaneSums : VectorSums<LaneSums<ROWS, NV, CUTS>> {
+/* Sums over the `team` lanes of a row, of ROWS rows at once. SHARES: of four rows at once, four lanes next to each
+ * other work out one root each. */
+template <int ROWS, int NV, bool CUTS, bool SHARES = false>
+struct LaneSums : VectorSums<LaneSums<ROWS, NV, CUTS, SHARES>> {
   static constexpr bool cuts = CUTS;
   int first, team;
 
@@ -41,6 +45,21 @@ template <int ROWS, int NV, bool CUTS> struct LaneSums : VectorSums<LaneSums<ROW
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
       yes[r] = (__ballot_sync(whole_warp, yes[r]) & lanes) != 0;
+  }
+  template <bool OPTIONS>
+  __device__ __forceinline__ void roots(const ForwardJob &p, Statistic<float> (&st)[ROWS]) const {
+    const int mine = (int)threadIdx.x & 3;
+    if (team >= 4) {
+      const float sum = mine < 2 ? (mine == 0 ? st[0].sum : st[1].sum) : (mine == 2 ? st[2].sum : st[3].sum),
+                  root = root_of<OPTIONS>(p, sum);
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+        st[r].r = __shfl_sync(whole_warp, root, r, 4);
+    } else {
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+        st[r].r = root_of<OPTIONS>(p, st[r].sum);
+    }
   }
   template <class Op, int USE> __device__ __forceinline__ void of(float (&sum)[ROWS], float (&a)[ROWS][NV]) {
 #pragma unroll
@@ -55,6 +74,8 @@ template <int ROWS, int NV, bool CUTS> struct LaneSums : VectorSums<LaneSums<ROW
       }
   }
 };
+
+template <int NV, bool CUTS> constexpr bool shares_roots<LaneSums<4, NV, CUTS, true>> = true;
 
 /* The rows of a lane: vectors first + 32 i of rows row + r*teams. */
 template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OPTIONS, bool SHIFTED,
@@ -71,8 +92,15 @@ struct WarpRows {
   Packed<T, V> gate[ROWS][NV]; /* where there is one */
 
   __device__ __forceinline__ explicit WarpRows(const ForwardJob &job) : p(job) {
-    first = (int)threadIdx.x & (p.team - 1), teams = WARP_FORWARD_THREADS / p.team;
-    row = (int64_t)blockIdx.x * (teams * ROWS) + threadIdx.x / (unsigned)p.team;
+    first = (int)threadIdx.x & (p.team - 1);
+    if (GATE == RMS_GATE_NONE) { /* with shifts such rows took longer: docs/log/cuda.md */
+      teams = WARP_FORWARD_THREADS / p.team;
+      row = (int64_t)blockIdx.x * (teams * ROWS) + threadIdx.x / (unsigned)p.team;
+    } else {
+      const int shift = __ffs(p.team) - 1; /* team = 2^shift */
+      teams = WARP_FORWARD_THREADS >> shift;
+      row = (int64_t)blockIdx.x * (teams * ROWS) + (threadIdx.x >> shift);
+    }
   }
   __device__ __forceinline__ bool packed_weight() const { return p.weight && !(OPTIONS && p.weight_is_f32); }
   __device__ __forceinline__ bool several() const { return OPTIONS && p.weight_inner != 0; } /* sets of weights */
@@ -84,7 +112,8 @@ struct WarpRows {
   __device__ __forceinline__ RowPlace place(int r) const { return place_of_row<OPTIONS>(p.inner, row + r * teams); }
   /* With a gate instructions count. Rows that are all there, at one distance, are found with few of them. */
   __device__ __forceinline__ bool all_there() const {
-    return GATE != RMS_GATE_NONE && p.inner.rows == 0 && first + (NV - 1) * 32 < p.vectors && there(ROWS - 1);
+    return GATE != RMS_GATE_NONE && (!OPTIONS || p.inner.rows == 0) && first + (NV - 1) * 32 < p.vectors &&
+           there(ROWS - 1);
   }
   __device__ __forceinline__ void load_rows(const Rows &rows, Packed<T, V> (&to)[ROWS][NV]) const {
     if (all_there()) {
@@ -129,10 +158,11 @@ struct WarpRows {
     Packed<T, V> in[ROWS][NV];
     if constexpr (SHIFTED) {
       load_shifted(p.x, p.x_end, in);
+      if constexpr (GATE != RMS_GATE_NONE) load_shifted(p.gate, p.gate_end, gate);
     } else {
       load_rows(p.x, in);
+      if constexpr (GATE != RMS_GATE_NONE) load_rows(p.gate, gate);
     }
-    if constexpr (GATE != RMS_GATE_NONE) load_rows(p.gate, gate);
     if (early && !several()) {
 #pragma unroll
       for (int i = 0; i < NV; i++)
@@ -172,7 +202,36 @@ struct WarpRows {
           weight[r][0] = weight[0][0];
     }
   }
+  /* The common case of one row. The parameters of a vector are asked for before the vector ahead of it is stored: they
+   * might lie where that goes, so the compiler would have them wait for it. */
+  __device__ __forceinline__ void finish_common_row(const Statistic<float> &st) {
+    Packed<T, V> late[2], bias[2];
+    auto ask = [&](int i) {
+      if (first + i * 32 >= p.vectors) return;
+      if (!early && p.weight) load_weights<false>(p, 0, first + i * 32, late[i % 2]);
+      if (p.bias) load_vector<true, false>(bias[i % 2], p.bias + (first + i * 32) * 16, V);
+    };
+    if (!there(0)) return;
+    if (first == 0) write_statistic(p, row, st);
+    char *y_at = row_at<false>(p.y, place(0));
+    ask(0);
+#pragma unroll
+    for (int i = 0; i < NV; i++) {
+      if (i + 1 < NV) ask(i + 1);
+      if (first + i * 32 >= p.vectors) continue;
+      Packed<T, V> out;
+      finish_common<LAYER, RMS_GATE_NONE>(p, x[0][i], st, early ? weight[0][i] : late[i % 2], bias[i % 2], out, out);
+      store_vector<true>(y_at + bytes_before<T, V>(first + i * 32), out, V);
+    }
+  }
   template <bool BEFORE> __device__ __forceinline__ void finish(const Statistic<float> (&st)[ROWS]) {
+    float g[NV][V]; /* of PLAIN rows; without options all have the same weights, which are unpacked once */
+    if constexpr (GATE != RMS_GATE_NONE && !OPTIONS) {
+#pragma unroll
+      for (int i = 0; i < NV; i++)
+        unpack(weight[0][i], g[i]);
+    }
+    if (SHIFTED && GATE == RMS_GATE_AFTER) __syncwarp(); /* y may lie where pieces of the gate do that others read */
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       if (!SHIFTED && !there(r)) continue;
@@ -183,8 +242,9 @@ struct WarpRows {
         if (!SHIFTED && first + i * 32 >= p.vectors) continue;
         if (!own && (!early || several())) load_weight(r, i);
         Packed<T, V> out;
-        if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain(p, st[r]), 1)) {
-          finish_plain<LAYER, BEFORE, GATE>(p, x[r][i], st[r], weight[own ? r : 0][i], gate[r][i], out);
+        if (GATE != RMS_GATE_NONE && !SHIFTED && __builtin_expect(is_plain<OPTIONS>(p, st[r]), 1)) {
+          if (OPTIONS) unpack(weight[own ? r : 0][i], g[i]);
+          finish_plain<LAYER, BEFORE, GATE>(p, x[r][i], st[r], g[i], gate[r][i], out);
           store_vector<true>(y_at + bytes_before<T, V>(first + i * 32), out, V);
           continue;
         }
@@ -206,8 +266,10 @@ template <class T, class S, int NV, int ROWS, bool LAYER, bool RESIDUAL, bool OP
           rms_gate_place GATE>
 __global__ void __launch_bounds__(
     WARP_FORWARD_THREADS,
-    (forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED,
-                         (sizeof(S) != sizeof(T) || GATE != RMS_GATE_NONE || needs_more<T, RESIDUAL, OPTIONS>)>))
+    (GATE != RMS_GATE_NONE && !OPTIONS
+         ? plain_gate_blocks<NV>
+         : forward_warp_blocks<NV, LAYER, OPTIONS, SHIFTED,
+                               (sizeof(S) != sizeof(T) || GATE != RMS_GATE_NONE || needs_more<T, RESIDUAL, OPTIONS>)>))
     forward_warp_kernel(const __grid_constant__ ForwardJob p) {
   WarpRows<T, S, NV, ROWS, LAYER, RESIDUAL, OPTIONS, SHIFTED, GATE> rows(p);
   if (NV < 4 && blockIdx.x < p.ahead) rows.prefetch();
@@ -215,11 +277,14 @@ __global__ void __launch_bounds__(
   if (NV == 4) let_next_start();
   rows.load();
   Statistic<float> st[ROWS];
-  LaneSums<ROWS, NV, SHIFTED> over(rows.first, p.team);
+  LaneSums<ROWS, NV, SHIFTED, GATE != RMS_GATE_NONE> over(rows.first, p.team);
   measure_rows<LAYER, OPTIONS, T>(p, rows.x, st, over);
   if (NV < 4) let_next_start(); /* few rows at a time: later is better */
   rows.spread_weights();
-  by_rounding<OPTIONS>(p, [&](auto before) { rows.template finish<before>(st); });
+  if constexpr (NV >= 3 && ROWS == 1 && !OPTIONS)
+    rows.finish_common_row(st[0]);
+  else
+    by_rounding<OPTIONS || GATE != RMS_GATE_NONE>(p, [&](auto before) { rows.template finish<before>(st); });
 }
 
 } // namespace rms_cuda

@@ -2,7 +2,7 @@
  *
  * The general kernels of one data type (RMS_TYPE), with a gate or without one (RMS_GATED): compiled once for each, side
  * by side. */
-#include "backward_general.cuh"
+#include "backward_double.cuh"
 #include "launch.h"
 #include "launcher.h"
 
@@ -17,6 +17,11 @@ cudaError_t launch_general_forward(const GeneralForward &g, const Grid &grid, co
 
 template <class T, bool GATED>
 cudaError_t launch_general_rows(const GeneralBackward &g, const Grid &grid, const Device &device, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 8 && !GATED) {
+    if (g.ahead)
+      return launch(g.job.lay.kind == RMS_KIND_LAYER ? backward_double_kernel<true> : backward_double_kernel<false>, g,
+                    grid, 1, false, device, stream);
+  }
   return launch(g.aligned ? backward_general_rows_kernel<T, true, GATED>
                           : backward_general_rows_kernel<T, false, GATED>,
                 g, grid, 1, false, device, stream);

@@ -125,6 +125,15 @@ template <int V, class R> __device__ __forceinline__ bool u_in_range(const R (&u
   return sum_in_range(most);
 }
 
+/* The same where no element is NaN. */
+template <int V> __device__ __forceinline__ bool numbers_in_range(const float (&u)[V]) {
+  float most = 0;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    most = fmaxf(most, fabsf(u[j]));
+  return sum_in_range(most);
+}
+
 template <int V, class R> __device__ __forceinline__ bool is_zero(const R (&f)[V]) {
   bool zero = true;
 #pragma unroll

@@ -42,6 +42,7 @@ struct ForwardJob {
   float eps, k, inverse_k, offset;
   int eps_limit; /* largest exponent by which a row may be scaled */
   bool round_before, eps_outside, weight_is_f32;
+  bool eps_clamp;                   /* of eps_outside: eps bounds the root, and is not added to it */
   int statistic;                    /* elements in it: the first of the row                 */
   int width, bytes;                 /* of a row of the data type                            */
   const char *x_end, *residual_end; /* of the tensors, where rows are not aligned */
@@ -50,10 +51,18 @@ struct ForwardJob {
   int team, cluster;                /* lanes that share a row, blocks that share a row      */
   int shares;                       /* blocks or clusters that walk the rows                */
   int stages;                       /* of the ring                                          */
+  int panels, kept;                 /* of a WIDE row: of a block; parameters that it keeps  */
   unsigned ahead;                   /* blocks that ask for their rows before their turn     */
   Rows gate;
-  bool sigmoid;    /* its activation; else silu             */
-  bool round_gain; /* weight + offset to the data type      */
+  const char *gate_end; /* where rows are not aligned */
+  bool sigmoid;         /* its activation; else silu             */
+  bool round_gain;      /* weight + offset to the data type      */
+};
+
+/* The same for the forms that round at every step. */
+struct StepwiseForward {
+  ForwardJob p;
+  rms_layout lay;
 };
 
 /* Rows of one weight are a slice: a slice for each inner index where these have weights of their own, otherwise one.
@@ -75,10 +84,12 @@ struct BackwardJob {
   int vectors; /* of a row                                                    */
   int stored;  /* of them in dx: all, or none where dx is not asked for       */
   int team, cluster, stages;
-  int shares; /* of a slice: blocks or clusters that walk its rows           */
-  int rounds; /* rows of the first team                                      */
-  int ahead;  /* rows of a team that are brought to L2 before the kernel before this one has ended */
-  bool late;  /* a stage is asked for at the end of a row, not as soon as it is free */
+  int shares;                /* of a slice: blocks or clusters that walk its rows           */
+  int rounds;                /* rows of the first team                                      */
+  int ahead;                 /* rows of a team that are brought to L2 before the kernel before this one has ended */
+  int panels, kept;          /* of a WIDE row: of a block; whether it keeps the weights     */
+  int flats, flat, partials; /* sums of columns of a cluster, rows of each, and all of them */
+  bool late;                 /* a stage is asked for at the end of a row, not as soon as it is free */
   bool weight_is_f32, want_dweight, want_dbias;
   int leading;                            /* elements of a row in the statistic                          */
   bool whole;                             /* all of them                                                 */
@@ -86,6 +97,8 @@ struct BackwardJob {
   const char *x_end, *dy_end, *added_end; /* of the tensors, where rows are not aligned */
   bool layer;                             /* LayerNorm: its kernels make dbias of RMSNorm too            */
   bool eps_outside;                       /* of the root                                                 */
+  bool terms;                             /* the two terms of dx are rounded on their own                */
+  bool eps_clamp;                         /* and bounds it, in place of being added to it                */
   bool x_is_f32;                          /* x, what is added and the copy: f32 beside 16-bit data       */
   bool added_is_f32, copy_is_f32;
   bool round_before;  /* h and u are rounded to the data type before the weight      */
@@ -94,6 +107,12 @@ struct BackwardJob {
   bool gate_before;   /* of a gate, which is `added`, and dgate is the copy: before the norm, else after it */
   bool sigmoid;       /* its activation; else silu                                   */
   bool round_gain;    /* weight + offset to the data type                            */
+};
+
+/* The same for the forms that round at every step. */
+struct StepwiseBackward {
+  BackwardJob p;
+  rms_layout lay;
 };
 
 /* ---- any rows ---- */
@@ -121,6 +140,7 @@ struct GeneralBackward {
   int eps_limit;
   bool aligned, whole, kept;
   bool columns_kept; /* and for the column sums of a team */
+  bool ahead;        /* rows come ahead: backward_double.cuh */
   bool round_product;
   bool want_dweight, want_dbias;
   RowScalars *scalars;

@@ -36,6 +36,15 @@ cudaError_t launch_stepwise(const GeneralForward &g, const Grid &grid, const Dev
 template <class T>
 cudaError_t launch_stepwise(const GeneralBackward &g, const Grid &grid, const Device &device, cudaStream_t stream);
 
+/* steps.cu: of aligned rows. A backward lowers the plan's shares as launch_backward() does. */
+template <class T>
+cudaError_t launch_stepwise_rows(const StepwiseForward &g, const StepwisePlan &plan, const Device &device,
+                                 cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_stepwise_rows(const StepwiseBackward &g, const BackwardQuestion &q, BackwardPlan &plan,
+                                 const Device &device, cudaStream_t stream);
+
 /* stats.cu: rstd and mean (LayerNorm) of `segments` rows as a forward saves them, from their statistics; and what two
  * shards have together. */
 cudaError_t launch_saved(const rms_layout &lay, int eps_limit, const rms_stat *stats, int64_t segments, float *rstd,

@@ -13,15 +13,24 @@
 
 namespace rms_cuda {
 
-/* Who shares a row: lanes of a warp, a block, a cluster of blocks; the first two also of rows that are not aligned but
- * alike in x and y (FLAT, PIECES); or the general kernels do it. */
-enum class Role { WARP, BLOCK, CLUSTER, GENERAL, FLAT, PIECES };
+/* Who shares a row: lanes of a warp, a block, a cluster of blocks, or a cluster whose blocks have several panels each
+ * (WIDE); the first two also of rows that are not aligned but alike in x and y (FLAT, PIECES); or the general kernels
+ * do it. */
+enum class Role { WARP, BLOCK, CLUSTER, WIDE, GENERAL, FLAT, PIECES };
 
 /* Threads of blocks. Of the backward block kernel: at most, and of one whose row has a block, or a part of it, for
  * itself. Of the general kernels: those of a row, and of a block of columns. */
 enum { WARP_FORWARD_THREADS = 128, CLUSTER_FORWARD_THREADS = 512 }; /* as in forward_table */
-enum { BACKWARD_THREADS = 640, BACKWARD_TEAM = 512 };
+enum { BACKWARD_THREADS = 640, BACKWARD_TEAM = 512, TAILED_TEAM = BACKWARD_TEAM + 32 };
 enum { GENERAL_THREADS = 256, COLUMN_THREADS = 128 };
+
+/* Of the backward of f64 data whose rows come ahead (backward_double.cuh): threads of a block, of which there are as
+ * many as this in an SM, and vectors of a thread. */
+enum { DOUBLE_THREADS = 512, DOUBLE_VECTORS = 4 };
+
+/* Of WIDE rows: threads of a block, vectors of a panel that each has, panels that a block may have, and portions of a
+ * row. */
+enum { WIDE_THREADS = 512, WIDE_VECTORS = 2, WIDE_PANELS = 13, WIDE_PORTIONS = 16 };
 
 /* The most blocks of a cluster: anywhere, and where the device has room for wide ones. */
 enum { MAX_CLUSTER = 8, WIDE_CLUSTER = 16 };
@@ -72,6 +81,12 @@ constexpr Forms forms_of(int form) {
 constexpr bool pieces(int form) {
   return (form & (FORM_SHIFTED | FORM_OPTIONS)) == FORM_SHIFTED;
 }
+constexpr bool ungated_pieces(int form) {
+  return pieces(form) && (form & FORM_GATED) == 0;
+}
+constexpr bool gated_pieces(int form) {
+  return pieces(form) && (form & FORM_GATED) != 0;
+}
 constexpr bool layer_pieces(int form) {
   return pieces(form) && (form & FORM_LAYER) != 0;
 }
@@ -103,8 +118,8 @@ constexpr bool aligned_others(int form) {
   return others(form) && aligned_ungated(form);
 }
 
-/* What a line of the table needs beside the width: few rows; clusters, or none of them. */
-enum class When { ALWAYS, FEW_ROWS, CLUSTERS, NO_CLUSTERS };
+/* What a line of the table needs beside the width: few rows, or no more than SMs; clusters, or none of them. */
+enum class When { ALWAYS, FEW_ROWS, FEWEST_ROWS, CLUSTERS, NO_CLUSTERS };
 
 struct ForwardLine {
   Role role;
@@ -126,7 +141,9 @@ constexpr ForwardLine forward_table[] = {
     /* role           vectors per thread rows threads early  takes             when */
     {  Role::WARP,    32,     1,         4,   128,    false, every,            When::ALWAYS},
     {  Role::WARP,    64,     2,         2,   128,    false, every,            When::ALWAYS},
+    {  Role::WARP,    96,     3,         1,   128,    false, no_options,       When::ALWAYS},
     {  Role::WARP,    128,    4,         1,   128,    false, no_options,       When::ALWAYS},
+    {  Role::BLOCK,   1024,   2,         1,   512,    true,  aligned_ungated,  When::FEWEST_ROWS},
     {  Role::BLOCK,   1024,   4,         1,   256,    true,  aligned_ungated,  When::FEW_ROWS},
     {  Role::BLOCK,   512,    4,         1,   256,    false, layer_alone,      When::ALWAYS},
     {  Role::BLOCK,   1024,   8,         1,   128,    false, layer_alone,      When::ALWAYS},
@@ -135,21 +152,33 @@ constexpr ForwardLine forward_table[] = {
     {  Role::BLOCK,   2048,   4,         1,   512,    false, others,           When::ALWAYS},
     {  Role::BLOCK,   4096,   8,         1,   512,    false, bare,             When::ALWAYS},
     {  Role::BLOCK,   4096,   8,         1,   512,    false, options_alone,    When::NO_CLUSTERS},
+    {  Role::CLUSTER, 65536,  8,         1,   512,    false, layer_alone,      When::CLUSTERS},
     {  Role::BLOCK,   8192,   8,         1,   1024,   false, bare,             When::ALWAYS},
-    {  Role::CLUSTER, 16384,  8,         1,   512,    false, layer_alone,      When::CLUSTERS},
     {  Role::CLUSTER, 16384,  4,         1,   512,    false, aligned_others,   When::CLUSTERS},
-    {  Role::FLAT,    32,     1,         4,   128,    false, pieces,           When::CLUSTERS},
-    {  Role::FLAT,    64,     2,         2,   128,    false, pieces,           When::CLUSTERS},
+    {  Role::CLUSTER, 65536,  8,         1,   512,    false, bare,             When::CLUSTERS},
+    {  Role::CLUSTER, 32768,  4,         1,   512,    false, aligned_others,   When::CLUSTERS},
+    {  Role::WIDE,    212992, 2,         1,   512,    false, bare,             When::CLUSTERS},
+    {  Role::FLAT,    32,     1,         4,   128,    false, ungated_pieces,   When::CLUSTERS},
+    {  Role::FLAT,    64,     2,         2,   128,    false, ungated_pieces,   When::CLUSTERS},
     {  Role::PIECES,  1023,   2,         1,   512,    false, layer_pieces,     When::ALWAYS},
     {  Role::PIECES,  1023,   4,         1,   256,    false, other_pieces,     When::ALWAYS},
-    {  Role::PIECES,  4095,   4,         1,   1024,   false, pieces,           When::ALWAYS},
+    {  Role::PIECES,  2047,   4,         1,   512,    false, gated_pieces,     When::ALWAYS},
+    {  Role::PIECES,  4095,   4,         1,   1024,   false, ungated_pieces,   When::ALWAYS},
 };
 /* clang-format on */
 constexpr int forward_lines = sizeof forward_table / sizeof forward_table[0];
-constexpr int widest_forward_line = forward_lines - 6; /* those of rows that are not aligned come after it */
+constexpr int cluster_forward_line = forward_lines - 8; /* the last; WIDE and rows that are not aligned come after it */
 static_assert(forward_table[0].threads == WARP_FORWARD_THREADS &&
-                  forward_table[widest_forward_line].threads == CLUSTER_FORWARD_THREADS,
+                  forward_table[cluster_forward_line].threads == CLUSTER_FORWARD_THREADS &&
+                  forward_table[cluster_forward_line + 1].threads == WIDE_THREADS,
               "the threads that these kernels are compiled for");
+
+/* The widest rows with a gate that a warp has. */
+enum { most_warp_gate_vectors = 64 };
+static_assert(forward_table[1].vectors == most_warp_gate_vectors && forward_table[2].role == Role::WARP &&
+                  !forward_table[2].takes(FORM_GATE_AFTER) && forward_table[3].role == Role::WARP &&
+                  !forward_table[3].takes(FORM_GATE_AFTER) && forward_table[4].role == Role::BLOCK,
+              "the lines that take gates");
 
 /* The widest rows that are not aligned and must lie one after the other: FLAT. */
 enum { most_flat_vectors = 64 };
@@ -165,10 +194,25 @@ struct ForwardPlan {
   unsigned ahead; /* blocks that ask for their rows before their turn      */
   bool overlap;   /* the start overlaps the end of the kernel before it    */
   size_t shared;  /* bytes of a block, where these do not depend on stages */
+  int panels;     /* of a block of a WIDE row                              */
+  int kept;       /* parameters that such a block keeps in shared memory   */
 };
 
-/* For rows of `vectors` vectors; inner: there are two distances between them. */
-ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner);
+/* For rows of `vectors` vectors; inner: there are two distances between them; parameters: weight and bias. */
+ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner, int parameters);
+
+/* Of the forms that round at every step: rows that a team of lanes has one after the other, and the widest row that
+ * stays in registers. */
+enum { STEPWISE_TURNS = 4, most_stepwise_vectors = 2048 };
+
+struct StepwisePlan {
+  Role role;      /* WARP, BLOCK, or GENERAL: stepwise.cuh */
+  int per_thread; /* vectors of a thread                   */
+  int team;       /* lanes that share a row                */
+  int block_rows, threads;
+};
+
+StepwisePlan plan_stepwise_forward(int64_t vectors, int64_t rows);
 
 /* ---- backward ---- */
 
@@ -176,58 +220,79 @@ ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t ro
  *   COMMON     rows at one distance, statistics saved, the whole row in them, dx wanted and nothing to add to it
  *   ROUNDED    the same of 16-bit types, rounded before the weight
  *   TERMS      as ROUNDED, with the two terms of dx rounded on their own (RMS_STEPS_TERMS)
+ *   STEPS      as COMMON, with every step rounded to the type (stepwise.cuh), statistics saved or not, dbias or not
  *   OPTIONS    what else there may be, switched at run time: either order of rounding, a statistic of the leading
  *              elements alone or one that was not saved, eps outside the root, something to be added to dx, a second
  *              place for it, two distances between rows, slices; LayerNorm's makes dbias of RMSNorm too
  *   F32_SUM    the same with x, what is added or the second place in f32 beside 16-bit data
  *   F32_DY     as OPTIONS, with dy in f32 beside 16-bit data; of rows within a block alone
  *   SHIFTED    as OPTIONS, of rows that are not aligned (shifted.cuh); in code that has bulk copies alone
+ *   SHIFTED_COMMON   as COMMON, of rows that are not aligned, within a warp or (RMSNorm) a block
+ *   SHIFTED_TAIL   as SHIFTED, of RMSNorm across a cluster whose last block has up to 64 vectors more than a panel
  *   GATED...   as OPTIONS, of RMSNorm with a gate and nothing to be added to dx, the place of the gate and the order of
- *              rounding known; of rows within a warp or a block */
+ *              rounding known; of rows within a warp or a block
+ *   SHIFTED_GATED...   the same of rows that are not aligned, within a block alone */
 enum class Form {
   COMMON,
   ROUNDED,
   TERMS,
+  STEPS,
   OPTIONS,
   F32_SUM,
   F32_DY,
   SHIFTED,
+  SHIFTED_COMMON,
+  SHIFTED_TAIL,
   GATED_AFTER,
   GATED_AFTER_ROUNDED,
   GATED_BEFORE,
-  GATED_BEFORE_ROUNDED
+  GATED_BEFORE_ROUNDED,
+  SHIFTED_GATED_AFTER,
+  SHIFTED_GATED_AFTER_ROUNDED,
+  SHIFTED_GATED_BEFORE,
+  SHIFTED_GATED_BEFORE_ROUNDED
 };
 __host__ __device__ constexpr bool is_rounded(Form form) {
-  return form == Form::ROUNDED || form == Form::TERMS;
+  return form == Form::ROUNDED || form == Form::TERMS || form == Form::STEPS;
 }
 __host__ __device__ constexpr bool is_gated(Form form) {
   return form >= Form::GATED_AFTER;
 }
+__host__ __device__ constexpr bool is_shifted(Form form) {
+  return (form >= Form::SHIFTED && form <= Form::SHIFTED_TAIL) || form >= Form::SHIFTED_GATED_AFTER;
+}
+/* The form of rows that are not aligned with the gate of this one. */
+constexpr Form shifted(Form gated) {
+  return (Form)((int)gated + (int)Form::SHIFTED_GATED_AFTER - (int)Form::GATED_AFTER);
+}
 __host__ __device__ constexpr bool is_gated_before(Form form) { /* the norm */
-  return form == Form::GATED_BEFORE || form == Form::GATED_BEFORE_ROUNDED;
+  return form == Form::GATED_BEFORE || form == Form::GATED_BEFORE_ROUNDED || form >= Form::SHIFTED_GATED_BEFORE;
 }
 __host__ __device__ constexpr bool is_gated_rounded(Form form) { /* before the weight */
-  return form == Form::GATED_AFTER_ROUNDED || form == Form::GATED_BEFORE_ROUNDED;
+  return form == Form::GATED_AFTER_ROUNDED || form == Form::GATED_BEFORE_ROUNDED ||
+         form == Form::SHIFTED_GATED_AFTER_ROUNDED || form == Form::SHIFTED_GATED_BEFORE_ROUNDED;
 }
 __host__ __device__ constexpr bool has_options(Form form) {
   return form == Form::OPTIONS || form == Form::F32_SUM || form == Form::F32_DY || form == Form::SHIFTED ||
-         is_gated(form);
+         form == Form::SHIFTED_TAIL || is_gated(form);
 }
 
 /* Whether there is a kernel whose blocks have two teams of a cluster: one works while the other waits for the sums of
  * other blocks. A thread has twice as many vectors. */
 __host__ __device__ constexpr bool has_paired_teams(bool dbias, Form form) {
-  return !has_options(form) && !dbias;
+  return !has_options(form) && !is_shifted(form) && !dbias && form != Form::STEPS;
 }
 
 /* Threads that a block of the block kernel may have, which decides how many registers a thread has: 96, or 112, 128 and
  * more where it needs them. At 96 a block of finish_kernel fits beside it, in code that has early starts. */
 __host__ __device__ constexpr int most_backward_threads(bool layer, bool dbias, bool cluster, Form form, bool f16,
                                                         bool early_starts) {
-  if (is_gated(form) || form == Form::F32_DY) return (int)BACKWARD_TEAM;
+  if (is_gated(form) || form == Form::F32_DY || form == Form::STEPS) return (int)BACKWARD_TEAM;
+  const bool shifted = form == Form::SHIFTED || form == Form::SHIFTED_COMMON;
+  if (shifted && !cluster && !(layer && f16) && early_starts) return 576;
+  if (form == Form::SHIFTED_TAIL) return (int)TAILED_TEAM;
   if (form == Form::F32_SUM) return early_starts ? (int)BACKWARD_TEAM : 384;
-  if (form == Form::SHIFTED && !layer && !cluster && !f16 && early_starts) return 576;
-  const bool big = form == Form::SHIFTED || (layer && (form != Form::COMMON || (cluster && !dbias)));
+  const bool big = shifted || (layer && (form != Form::COMMON || (cluster && !dbias)));
   return big || !early_starts ? (int)BACKWARD_TEAM : (int)BACKWARD_THREADS;
 }
 
@@ -262,31 +327,48 @@ struct BackwardPlan {
   int64_t shares; /* of a slice, at most                                             */
   int64_t least;  /* so that no sum takes too many rows                              */
   size_t shared;  /* bytes of a block                                                */
+  int panels;     /* of a block of a WIDE row                                        */
+  int kept;       /* 1: such a block keeps the weights in shared memory              */
 };
 
 BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q);
 
+/* Whether a row that is not aligned is a little more than whole panels, so that SHIFTED_TAIL saves it a block. */
+bool has_tail(const Device &device, int vectors);
+
+/* Panels of a WIDE row that a block may have: their column sums are in registers. And rows of one of these sums. */
+__host__ __device__ constexpr int wide_backward_panels(bool dbias) {
+  return dbias ? 2 : 4;
+}
+enum { WIDE_FLAT = 60 };
+
 /* Pieces of a row beyond its vectors. */
 __host__ __device__ constexpr int more_pieces(Form form) {
-  return form == Form::SHIFTED ? 1 : 0;
+  return is_shifted(form) ? 1 : 0;
+}
+
+/* Results of such a row that go to memory by way of shared memory: dx, and dgate. */
+__host__ __device__ constexpr int shifted_results(Form form) {
+  return !is_shifted(form) ? 0 : is_gated(form) ? 2 : 1;
 }
 
 /* The parts of a block's shared memory in the backward block kernel, in bytes from its start. V: elements of a vector;
  * sums: over a row; vectors: of a thread. */
 struct BackwardShared {
-  int ring, gain, deep, chunk, mail, barrier, noted, any_noted, total;
+  int ring, out, gain, deep, chunk, mail, barrier, noted, any_noted, total;
 };
 __host__ __device__ constexpr BackwardShared backward_shared(Form form, int V, int sums, bool dbias, int threads,
                                                              int team, int vectors, int stages, int cell_bytes,
                                                              bool cluster) {
   BackwardShared s = {};
-  const int teams = threads / team, cells = team * vectors;
+  const int teams = threads / team, cells = team * vectors, panels = form == Form::SHIFTED_TAIL ? 2 : 1;
   s.ring = 0;
-  s.gain = s.ring + teams * stages * (cells + more_pieces(form)) * cell_bytes;
+  s.out = s.ring + teams * stages * (cells + more_pieces(form)) * cell_bytes;
+  s.gain = s.out + teams * shifted_results(form) * (cells + 1) * 16; /* a piece may be read beyond the last vector */
   s.deep = s.gain + cells * V * 4;
   s.chunk = s.deep + (dbias ? 2 : 1) * threads * vectors * V * 4;
-  s.mail = s.chunk + teams * 2 * sums * 32 * 4;
-  s.barrier = s.mail + (cluster ? teams * 2 * sums * WIDE_CLUSTER * 4 : 0);
+  s.mail = s.chunk + teams * 2 * sums * panels * 32 * 4;
+  s.barrier = s.mail + (cluster ? teams * 2 * sums * panels * WIDE_CLUSTER * 4 : 0);
   s.noted = s.barrier + (teams * stages + 2 * (cluster ? teams : 1)) * 8;
   s.any_noted = s.noted + teams * DEEP * 4;
   s.total = s.any_noted + 4;
@@ -306,6 +388,10 @@ struct GeneralPlan {
 
 /* row_bytes: of a segment, in all tensors that are kept; column_bytes: of its column sums, 0: none are wanted. */
 GeneralPlan plan_general(const Device &device, int64_t vectors, int64_t row_bytes, int64_t column_bytes);
+
+/* Of f64 rows that come ahead: sums, over a row. Their column sums are in registers; false: they are too short or wide.
+ */
+bool plan_doubles(const Device &device, int64_t vectors, int sums, GeneralPlan *plan);
 
 /* Of the forms that round at every step: a block for each segment, which adds its column sums up in memory. */
 GeneralPlan plan_stepwise(int64_t vectors);

@@ -37,11 +37,21 @@ __device__ __forceinline__ float written_nan() {
   return __uint_as_float(0x7fc00000u);
 }
 
+/* Whether quotients of a largest magnitude and a largest code are far from the ends of the range. */
+__device__ __forceinline__ bool is_moderate(float largest) {
+  return largest >= 0x1p-60f && largest <= 0x1p60f;
+}
+
+template <Codes CODE> __device__ __forceinline__ float over_largest_code(float largest) {
+  constexpr float most = largest_of_code<CODE>;
+  return is_moderate(largest) ? divided(largest, most, 1 / most) : __fdiv_rn(largest, most);
+}
+
 /* Of a block whose largest magnitude is `largest`: infinite where a NaN or an infinity is in it. 8-bit floats are
  * divided by the factor, int8 is multiplied with it. */
 template <Codes CODE> __device__ __forceinline__ Scale block_scale(float largest, float least) {
   if (!(largest <= Range<float>::most())) return {written_nan(), written_nan()};
-  const float scale = fmaxf(__fdiv_rn(largest, largest_of_code<CODE>), least);
+  const float scale = fmaxf(over_largest_code<CODE>(largest), least);
   const bool within = is_within(largest, scale);
   if (CODE != Codes::I8) return {scale, scale == 0 || largest == 0 ? 1.0f : scale, within};
   return {scale, fminf(__frcp_rn(scale), Range<float>::most()), within};
@@ -50,10 +60,15 @@ template <Codes CODE> __device__ __forceinline__ Scale block_scale(float largest
 /* Of a block of RMS_Q8_0, which is stored as f16. Where nothing else decides on the scale, the factor is the largest
  * code over the largest element, with one rounding. */
 __device__ __forceinline__ Scale q8_0_scale(float largest, float least) {
+  constexpr float code = largest_of_code<Codes::I8>, most = 65504.0f;
   if (!(largest <= Range<float>::most())) return {written_nan(), written_nan()};
-  const float plain = __fdiv_rn(largest, 127.0f), scale = fminf(fmaxf(plain, least), 65504.0f);
-  return {scale, fminf(scale == plain ? __fdiv_rn(127.0f, largest) : __frcp_rn(scale), Range<float>::most()),
-          is_within(largest, scale) && scale < 65504.0f};
+  const float plain = over_largest_code<Codes::I8>(largest), scale = fminf(fmaxf(plain, least), most);
+  if (is_moderate(largest) && scale == plain) {
+    const float inverse = reciprocal_within(largest), factor = code * inverse;
+    return {scale, fused(fused(-factor, largest, code), inverse, factor), scale < most};
+  }
+  return {scale, fminf(scale == plain ? __fdiv_rn(code, largest) : __frcp_rn(scale), Range<float>::most()),
+          is_within(largest, scale) && scale < most};
 }
 
 __device__ __forceinline__ uint16_t q8_0_bits(float scale) {
@@ -102,10 +117,12 @@ template <Codes CODE> __device__ __forceinline__ uint32_t f8_code(float a) {
 /* Beside this number there are no digits behind the point: the sum rounds to even, and its low byte is the code. */
 constexpr float i8_shift = 0x1.8p23f;
 
+/* The low bytes of two numbers, in the low half of a word, and of four. */
+__device__ __forceinline__ uint32_t low_bytes(float a, float b) {
+  return __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040);
+}
 __device__ __forceinline__ uint32_t low_bytes(float a, float b, float c, float d) {
-  const uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0040),
-                 high = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0040);
-  return __byte_perm(low, high, 0x5410);
+  return __byte_perm(low_bytes(a, b), low_bytes(c, d), 0x5410);
 }
 
 /* int8: NaN is 0. */
@@ -142,6 +159,12 @@ template <Codes CODE> __device__ __forceinline__ uint32_t four_codes(float a, fl
   return codes - (((codes & 0x7f7f7f7fu) + 0x01010101u) >> 7 & 0x01010101u);
 }
 
+/* The same of numbers that are neither NaN nor beyond the largest code. */
+template <Codes CODE> __device__ __forceinline__ uint32_t codes_within(float a, float b, float c, float d) {
+  if (CODE == Codes::I8) return low_bytes(a + i8_shift, b + i8_shift, c + i8_shift, d + i8_shift);
+  return f8_four<CODE>(a, b, c, d);
+}
+
 /* How the elements of a call become codes. DIVIDES: int8 with a given scale, 8-bit floats with a computed one. */
 template <Codes CODE, bool GIVEN> struct Quantiser {
   static constexpr bool divides = (CODE == Codes::I8) == GIVEN;
@@ -152,6 +175,8 @@ template <Codes CODE, bool GIVEN> struct Quantiser {
   __device__ __forceinline__ float quotient_of(float a) const {
     return divides ? divisor.divide<GIVEN>(a) : a * factor;
   }
+  /* Of int8: the number whose low byte is the code. */
+  __device__ __forceinline__ float shifted_of(float y) const { return i8_bounded(quotient_of(y)); }
   template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
 #pragma unroll
     for (int j = 0; j < V; j += 4)
@@ -173,6 +198,7 @@ template <Codes CODE, class T, bool DIVIDES> struct QuantiserWithin {
     const float second = fused(fused(-t, scale, y), inverse, t);
     return copysignf(fused(fused(-second, scale, y), inverse, second), t);
   }
+  __device__ __forceinline__ float shifted_of(float y) const { return quotient_of(y) + i8_shift; }
   template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
 #pragma unroll
     for (int j = 0; j < V; j += 4) {
@@ -180,45 +206,76 @@ template <Codes CODE, class T, bool DIVIDES> struct QuantiserWithin {
 #pragma unroll
       for (int i = 0; i < 4; i++)
         t[i] = quotient_of(y[j + i]);
-      if (CODE == Codes::I8)
-        codes[j / 4] = low_bytes(t[0] + i8_shift, t[1] + i8_shift, t[2] + i8_shift, t[3] + i8_shift);
-      else
-        codes[j / 4] = f8_four<CODE>(t[0], t[1], t[2], t[3]);
+      codes[j / 4] = codes_within<CODE>(t[0], t[1], t[2], t[3]);
     }
   }
 };
 
-/* The same by products with the inverse of the scale, where inverse_is_enough(). */
+/* The same of 16-bit elements that are divided: by products with both parts of the scale's inverse, the second of which
+ * has the sign of the first, so that zeros keep theirs. The quotient is the correctly rounded one wherever a code could
+ * tell, for every scale, as the walk of tests/vec/quotient.c over all of them shows. */
+template <Codes CODE> struct QuantiserSplit {
+  float high, low;
+
+  __device__ __forceinline__ explicit QuantiserSplit(float scale) {
+    high = __frcp_rz(scale);
+    low = fused(-scale, high, 1.0f) * __uint_as_float(__float_as_uint(high) + 1);
+  }
+  __device__ __forceinline__ QuantiserSplit(float first, float second) : high(first), low(second) {}
+  __device__ __forceinline__ float quotient_of(float y) const { return fused(y, high, y * low); }
+  __device__ __forceinline__ float inverse() const { return high + low; } /* rounded once */
+  template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
+#pragma unroll
+    for (int j = 0; j < V; j += 4)
+      codes[j / 4] =
+          codes_within<CODE>(quotient_of(y[j]), quotient_of(y[j + 1]), quotient_of(y[j + 2]), quotient_of(y[j + 3]));
+  }
+};
+
+/* The same by one product each, where factor_for_codes() has a factor. */
 template <Codes CODE> struct QuantiserNear {
-  float inverse;
+  float factor;
 
   template <int V> __device__ __forceinline__ void of(const float (&y)[V], uint32_t (&codes)[V / 4]) const {
 #pragma unroll
     for (int j = 0; j < V; j += 4) {
       if (CODE == Codes::I8)
-        codes[j / 4] = low_bytes(fused(y[j], inverse, i8_shift), fused(y[j + 1], inverse, i8_shift),
-                                 fused(y[j + 2], inverse, i8_shift), fused(y[j + 3], inverse, i8_shift));
+        codes[j / 4] = low_bytes(fused(y[j], factor, i8_shift), fused(y[j + 1], factor, i8_shift),
+                                 fused(y[j + 2], factor, i8_shift), fused(y[j + 3], factor, i8_shift));
       else
-        codes[j / 4] = f8_four<CODE>(y[j] * inverse, y[j + 1] * inverse, y[j + 2] * inverse, y[j + 3] * inverse);
+        codes[j / 4] = f8_four<CODE>(y[j] * factor, y[j + 1] * factor, y[j + 2] * factor, y[j + 3] * factor);
     }
   }
 };
 
-/* Whether products with the inverse of the scale (2^-80 to 2^80) give every element of a 16-bit type the code of its
- * quotient. Codes differ only where a middle between two of them lies between the rounded quotient and the product, or
- * is one of the two. Both are within 2^-22.5 of the exact quotient, so such an element is within three units in the
- * last place of f32 of middle*scale. Middles are odd numbers times a power of two: odd numbers up to 253 for int8, 31
- * for e4m3, 15 for e5m2. Each lane of the warp asks for some of them whether a number with as many digits as T has lies
- * there. */
-template <Codes CODE, class T> __device__ __forceinline__ bool inverse_is_enough(float scale) {
+/* A factor that gives every element of a 16-bit type the code of its quotient by the scale (2^-80 to 2^80), or 0: the
+ * inverse of the scale, or for 8-bit floats the number after it. Codes can differ only where a middle between two of
+ * them lies within 2^-22 of the quotient. Such an element is the number of T that is nearest to middle*scale. Middles
+ * are odd numbers times a power of two: odd numbers up to 253 for int8, 31 for e4m3, 15 for e5m2. With half of the
+ * smallest code for that power all of them are middles. Each lane of the warp forms the codes of some of these
+ * elements; those of 8-bit floats leave half of the lanes to the second factor. */
+template <Codes CODE, class T>
+__device__ __forceinline__ float factor_for_codes(float scale, const QuantiserSplit<CODE> &split) {
   constexpr uint32_t beyond = (1u << (23 - Exponent<T>::mantissa)) - 1; /* digits of f32 that T does not have */
-  constexpr int odd_numbers = CODE == Codes::I8 ? 128 : 16;
-  const float first = (float)(2 * ((int)threadIdx.x & 31) + 1);
-  bool far = true;
+  constexpr int odd_numbers = CODE == Codes::I8 ? 128 : 16, lanes = odd_numbers < 32 ? odd_numbers : 32;
+  constexpr float half = CODE == Codes::I8 ? 0.5f : CODE == Codes::E4M3 ? 0x1p-10f : 0x1p-17f;
+  const int lane = (int)threadIdx.x & 31;
+  const float inverse = split.inverse(), next = __uint_as_float(__float_as_uint(inverse) + 1);
+  const QuantiserNear<CODE> near = {lane < lanes ? inverse : next};
+  bool same = true;
 #pragma unroll
-  for (int n = 0; n < odd_numbers; n += 32)
-    far &= ((__float_as_uint((first + (float)(2 * n)) * scale) + 3) & beyond) > 6;
-  return __all_sync(whole_warp, far);
+  for (int n = 0; n < odd_numbers; n += lanes) {
+    const float middle = (float)(2 * (n + lane % lanes) + 1) * scale,
+                y = __uint_as_float((__float_as_uint(middle) + beyond / 2 + 1) & ~beyond) * half;
+    const float of[4] = {y, y, y, y};
+    uint32_t right[1], have[1];
+    split.of(of, right);
+    near.of(of, have);
+    same &= have[0] == right[0];
+  }
+  const uint32_t lanes_same = __ballot_sync(whole_warp, same);
+  if (lanes == 32) return lanes_same == whole_warp ? inverse : 0.0f;
+  return (lanes_same & 0xffffu) == 0xffffu ? inverse : lanes_same >> 16 == 0xffffu ? next : 0.0f;
 }
 
 /* The quantiser of a given scale. */
@@ -270,11 +327,12 @@ template <class S, int V, int NV> __device__ __forceinline__ uint32_t largest_of
   return max(most >> 16, most & 0xffffu);
 }
 
-/* Of each vector and those of its neighbours in a group of `lanes`. 16-bit types have two vectors in a word. */
+/* Of each vector, as numbers of S: 16-bit types have two vectors in a word. */
+template <class S, int NV> constexpr int vectors_in_word = sizeof(S) == 2 && NV > 1 ? 2 : 1;
 template <class S, int V, int NV>
-__device__ __forceinline__ void largest_of_vectors(const Packed<S, V> (&x)[NV], uint32_t (&most)[NV], int lanes) {
-  constexpr int in_word = sizeof(S) == 2 && NV > 1 ? 2 : 1;
-  uint32_t a[NV / in_word];
+__device__ __forceinline__ void largest_in_words(const Packed<S, V> (&x)[NV],
+                                                 uint32_t (&a)[NV / vectors_in_word<S, NV>]) {
+  constexpr int in_word = vectors_in_word<S, NV>;
 #pragma unroll
   for (int i = 0; i < NV / in_word; i++) {
     a[i] = largest_words(x[in_word * i]);
@@ -285,6 +343,60 @@ __device__ __forceinline__ void largest_of_vectors(const Packed<S, V> (&x)[NV], 
       a[i] = larger<S>(a[i], a[i] >> 16);
     }
   }
+}
+
+/* Who has the largest magnitude of which vector after largest_shared(): a block of LANES lanes has `words` words, and
+ * each of them `copies` lanes next to each other, the vectors of a word one lane each where there are enough. */
+template <class S, int NV, int LANES> struct SharedOut {
+  static constexpr int in_word = vectors_in_word<S, NV>, words = NV / in_word, copies = LANES / words;
+  static constexpr int vectors = copies >= in_word ? 1 : in_word; /* of a lane */
+  static_assert(LANES >= words, "every word has a lane");
+
+  static __device__ __forceinline__ int vector(int lane, int k) {
+    return lane % LANES / copies * in_word + (vectors == 1 ? lane % in_word : k);
+  }
+  /* Whether no other lane before this one has the same. */
+  static __device__ __forceinline__ bool is_first(int lane) { return vectors > 1 || lane % copies < in_word; }
+  /* Of the k-th vector of the lane, from its word, as a number of S. */
+  static __device__ __forceinline__ uint32_t bits(uint32_t word, int lane, int k) {
+    if (sizeof(S) == 4) return word & 0x7fffffffu;
+    const bool upper = in_word > 1 && (vectors == 1 ? lane % in_word : k) != 0;
+    return (upper ? word >> 16 : word) & 0x7fffu;
+  }
+};
+
+/* Of each vector and those of its neighbours in a block of LANES lanes, each word on other lanes: SharedOut. As fold()
+ * does it, that takes fewer exchanges than one after the other. */
+template <int LANES, class S, int V, int NV>
+__device__ __forceinline__ uint32_t largest_shared(const Packed<S, V> (&x)[NV]) {
+  constexpr int words = SharedOut<S, NV, LANES>::words;
+  uint32_t a[words];
+  largest_in_words(x, a);
+  int o = LANES / 2;
+#pragma unroll
+  for (int n = words / 2; n >= 1; n /= 2) {
+    const bool upper = (threadIdx.x & (unsigned)o) != 0;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+      const uint32_t send = upper ? a[j] : a[j + n], keep = upper ? a[j + n] : a[j];
+      a[j] = larger<S>(keep, __shfl_xor_sync(whole_warp, send, o));
+    }
+    o /= 2;
+  }
+#pragma unroll
+  for (int n = SharedOut<S, NV, LANES>::copies; n > 1; n /= 2) {
+    a[0] = larger<S>(a[0], __shfl_xor_sync(whole_warp, a[0], o));
+    o /= 2;
+  }
+  return a[0];
+}
+
+/* Of each vector and those of its neighbours in a group of `lanes`, on all of these. */
+template <class S, int V, int NV>
+__device__ __forceinline__ void largest_of_vectors(const Packed<S, V> (&x)[NV], uint32_t (&most)[NV], int lanes) {
+  constexpr int in_word = vectors_in_word<S, NV>;
+  uint32_t a[NV / in_word];
+  largest_in_words(x, a);
   for (int o = lanes / 2; o >= 1; o /= 2) {
 #pragma unroll
     for (int i = 0; i < NV / in_word; i++)

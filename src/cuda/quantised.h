@@ -40,7 +40,9 @@ struct QuantisedLine {
 constexpr QuantisedLine quantised_table[] = {
     /* warp  vectors per thread threads blocks common full */
     {  true,  128,    4,         128,    8,     true,  false},
-    {  false, 1024,   8,         128,    6,     true,  true},
+    {  false, 512,    8,         128,    6,     true,  true},
+    {  false, 1024,   8,         128,    7,     true,  true},
+    {  false, 2048,   8,         256,    3,     true,  true},
     {  false, 1024,   4,         256,    4,     false, false},
     {  false, 4096,   8,         512,    1,     false, false},
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward kernels of rows that share the weights of their inner index, of one data type (RMS_TYPE): compiled once
+ * The kernels of rows that share the weights of their inner index, of one data type (RMS_TYPE): compiled once
  * for each, side by side. */
 #include "samples.h"
+#include "backward_samples.cuh"
 #include "forward_samples.cuh"
 #include "launcher.h"
 
@@ -31,6 +32,17 @@ cudaError_t launch_samples(const ForwardJob &p, bool layer, const Device &device
   return launch(kernel, p, grid, 1, device.clusters, device, stream);
 }
 
+template <class T>
+cudaError_t launch_samples(const BackwardJob &job, const BackwardPlan &plan, const Device &device,
+                           cudaStream_t stream) {
+  BackwardJob p = job;
+  p.stages = plan.stages, p.shares = (int)plan.shares;
+  const Grid grid = {plan.shares * p.slices, plan.threads, plan.shared};
+  void (*kernel)(const BackwardJob) = p.layer ? backward_samples_kernel<T, true> : backward_samples_kernel<T, false>;
+  return launch(kernel, p, grid, 1, true, device, stream);
+}
+
 template cudaError_t launch_samples<RMS_TYPE>(const ForwardJob &, bool, const Device &, cudaStream_t);
+template cudaError_t launch_samples<RMS_TYPE>(const BackwardJob &, const BackwardPlan &, const Device &, cudaStream_t);
 
 } // namespace rms_cuda

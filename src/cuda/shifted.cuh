@@ -37,6 +37,36 @@ __device__ __forceinline__ void put_together(uint32_t (&w)[4], const Sixteen &s,
     w[i] = __funnelshift_r(words[i], words[i + 1], (shift & 3) * 8);
 }
 
+/* The same of several vectors at once, where all lanes of a warp have the same shift: a branch chooses the words. */
+template <int WORD, class T, int V, int NV>
+__device__ __forceinline__ void put_together_from(Packed<T, V> (&v)[NV], const Sixteen (&s)[NV], unsigned bits) {
+#pragma unroll
+  for (int n = 0; n < NV; n++) {
+    const uint32_t words[8] = {s[n].low.x,  s[n].low.y,  s[n].low.z,  s[n].low.w,
+                               s[n].high.x, s[n].high.y, s[n].high.z, s[n].high.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      v[n].w[i] = __funnelshift_r(words[WORD + i], words[WORD + i + 1], bits);
+  }
+}
+template <class T, int V, int NV>
+__device__ __forceinline__ void put_together(Packed<T, V> (&v)[NV], const Sixteen (&s)[NV], unsigned shift) {
+  const unsigned bits = (shift & 3) * 8;
+  switch (shift >> 2) {
+  case 0:
+    put_together_from<0>(v, s, bits);
+    break;
+  case 1:
+    put_together_from<1>(v, s, bits);
+    break;
+  case 2:
+    put_together_from<2>(v, s, bits);
+    break;
+  default:
+    put_together_from<3>(v, s, bits);
+  }
+}
+
 /* Bytes of a vector beyond the row become zeros. left: bytes of the row from the vector on. */
 __device__ __forceinline__ void cut_off(uint32_t (&w)[4], int left) {
   if (left >= 16) return;

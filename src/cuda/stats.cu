@@ -66,8 +66,9 @@ cudaError_t launch_saved(const rms_layout &lay, int eps_limit, const rms_stat *s
                             (float)lay.k,
                             eps_limit,
                             lay.kind == RMS_KIND_LAYER,
-                            lay.eps_place == RMS_EPS_OUTSIDE,
-                            lay.rounding == RMS_ROUND_BEFORE_WEIGHT};
+                            lay.eps_place != RMS_EPS_INSIDE,
+                            lay.rounding == RMS_ROUND_BEFORE_WEIGHT,
+                            lay.eps_place == RMS_EPS_CLAMP};
   return launch(saved_kernel, SavedJob{norm, stats, segments, rstd, mean}, grid_for(segments), 1, false, device,
                 stream);
 }

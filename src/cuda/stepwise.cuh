@@ -7,6 +7,7 @@
 #ifndef RMS_CUDA_STEPWISE_CUH
 #define RMS_CUDA_STEPWISE_CUH
 
+#include <type_traits>
 #include "any_element.cuh"
 #include "quantised_general.cuh"
 
@@ -45,16 +46,20 @@ __device__ __forceinline__ rms_dtype residual_type(const rms_layout &lay) {
   return lay.residual_is_f32 ? RMS_F32 : lay.dtype;
 }
 
-/* What is normalised, x or its sum with the residual: also what the range guard asks for (guard.cuh). */
+/* What is normalised, x or its sum with the residual: also what the range guard asks for (guard.cuh). Elements may be
+ * f32: they are not NARROW, numbers that T holds. */
 template <class T> struct StepSource {
   static constexpr int V = vector_of<T>;
+  static constexpr bool narrow = false, layers = true; /* layers: LayerNorm is possible */
+  using Index = int64_t;                               /* of a vector */
   const rms_layout &lay;
   const Team &team;
   AnyRow x, residual;
   int64_t vectors;
+  float mean; /* LayerNorm: once it is known */
 
   __device__ __forceinline__ StepSource(const rms_layout &of, const Team &by, const AnyRow &x_row, const AnyRow &more)
-      : lay(of), team(by), x(x_row), residual(more), vectors((of.width + V - 1) / V) {}
+      : lay(of), team(by), x(x_row), residual(more), vectors((of.width + V - 1) / V), mean(0) {}
   __device__ __forceinline__ void load_x(int64_t v, float (&f)[V]) const {
     x.load(v, f);
     if (!residual.row) return;
@@ -63,6 +68,22 @@ template <class T> struct StepSource {
 #pragma unroll
     for (int j = 0; j < V; j++)
       f[j] = round_as(f[j] + more[j], residual.type);
+  }
+  __device__ __forceinline__ void centre(float by) {
+    mean = by;
+  }
+  /* x to e. */
+  __device__ __forceinline__ void centre(float (&f)[V]) const {
+    if (lay.kind != RMS_KIND_LAYER) return;
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      f[j] -= mean;
+    round_to<T>(f);
+  }
+  /* e: x, or for LayerNorm T(x - mean). */
+  __device__ __forceinline__ void load(int64_t v, float (&f)[V]) const {
+    load_x(v, f);
+    centre(f);
   }
   __device__ __forceinline__ unsigned mask(int64_t v) const {
     return statistic_mask<V>(lay, true, v);
@@ -93,85 +114,168 @@ template <class T> __device__ __forceinline__ float step(float a) {
   return (float)(T)a;
 }
 
+/* Sums and differences of elements, rounded to T. One rounding gives the bits of a rounding to f32 before it: f32 has
+ * more than twice the digits of T and two more. */
+__device__ __forceinline__ __nv_bfloat162 both(float a, __nv_bfloat16) {
+  return __float2bfloat162_rn(a);
+}
+__device__ __forceinline__ __half2 both(float a, __half) {
+  return __float2half2_rn(a);
+}
+template <class T, int V, class F>
+__device__ __forceinline__ void by_pairs(Packed<T, V> &a, const Packed<T, V> &b, F of_pair) {
+  using Two = decltype(both(0.0f, T()));
+#pragma unroll
+  for (int i = 0; i < V / 2; i++) {
+    const Two two = of_pair(*reinterpret_cast<const Two *>(&a.w[i]), *reinterpret_cast<const Two *>(&b.w[i]));
+    a.w[i] = *reinterpret_cast<const uint32_t *>(&two);
+  }
+}
+template <class T, int V> __device__ __forceinline__ void add_packed(Packed<T, V> &a, const Packed<T, V> &b) {
+  by_pairs(a, b, [](auto x, auto y) { return __hadd2_rn(x, y); });
+}
+template <class T, int V> __device__ __forceinline__ void subtract_packed(Packed<T, V> &a, const Packed<T, V> &b) {
+  by_pairs(a, b, [](auto x, auto y) { return __hsub2_rn(x, y); });
+}
+/* V times a number of T. */
+template <class T, int V> __device__ __forceinline__ Packed<T, V> repeated(float a) {
+  const auto two = both(a, T());
+  Packed<T, V> v;
+#pragma unroll
+  for (int i = 0; i < V / 2; i++)
+    v.w[i] = *reinterpret_cast<const uint32_t *>(&two);
+  return v;
+}
+
+/* Elements divided or multiplied by a number of T, as the model does it, and rounded to T; zeros where it is 0.
+ *
+ * QUICK quotients, of elements that T holds too, have one reciprocal for all of them. bf16: the product with it is
+ * within 2^-23 of the quotient, and no quotient of two numbers of 8 bits is within 2^-17 of the middle between two
+ * others, so that both round to the same one; where it is subnormal, and in f32 rounded before, it is formed again.
+ * f16: two more operations give the bits of a division, but of what is not finite; that is formed again. */
+template <class T> struct StepFactor {
+  static constexpr bool corrects = std::is_same<T, __half>::value;
+  float by, inverse;
+  bool divides, quick;
+
+  __device__ __forceinline__ void set(float number, bool as_divisor, bool narrow) {
+    const float most = corrects ? 65504.0f : 0x1p126f, least = corrects ? 0x1p-24f : 0x1p-126f;
+    by = number, divides = as_divisor;
+    quick = narrow & divides & (by >= least) & (by <= most);
+    inverse = reciprocal(by);
+  }
+  template <int V> __device__ __forceinline__ void apply(float (&e)[V]) const {
+    apply_wide(e);
+    round_to<T>(e);
+  }
+  /* But for the rounding. Four at a time: fewer registers. */
+  template <int V> __device__ __forceinline__ void apply_wide(float (&e)[V]) const {
+    if (!divides) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        e[j] = by == 0 ? 0 : e[j] * by;
+      return;
+    }
+#pragma unroll
+    for (int c = 0; c < V; c += 4) {
+      float q[4];
+      bool good = quick;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        q[j] = e[c + j] * inverse;
+        if (corrects) q[j] = fused(fused(q[j], by, -e[c + j]), -inverse, q[j]);
+        good &= corrects ? magnitude(q[j]) <= Range<float>::most() : !(magnitude(q[j]) < 0x1p-126f);
+      }
+      if (__builtin_expect(!good, 0)) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          q[j] = by == 0 ? 0 : quotient(e[c + j], by);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        e[c + j] = q[j];
+    }
+  }
+};
+
 /* The numbers that a segment's steps end in. */
 template <class T> struct Steps {
   bool layer;
-  bool divides; /* by `by`                                                                  */
   bool clamped;
   float k;
-  float mean;    /* LayerNorm: T(mean of x)                                                 */
-  float by;      /* h = T(e/by), or T(e*by): e = x, or T(x - mean); 0: h and dx are zeros   */
-  float norm;    /* eps outside or a clamp: T(L2 norm of x)                                 */
-  float inverse; /* a clamp: T(1/max(norm, least))                                          */
-  float root_k;  /* a clamp: sqrt(k); eps outside: 1/sqrt(k)                                */
-  float r;       /* RMS_STEPS_RSTD: r itself                                                */
+  float mean;          /* LayerNorm: T(mean of x)                                                 */
+  StepFactor<T> scale; /* h = T(e/by), or T(e*by): e = x, or T(x - mean); 0: h and dx are zeros   */
+  StepFactor<T> norm;  /* eps outside or a clamp: T(L2 norm of x), a divisor                      */
+  float inverse;       /* a clamp: T(1/max(norm, least))                                          */
+  float root_k;        /* a clamp: sqrt(k); eps outside: 1/sqrt(k)                                */
+  float r;             /* RMS_STEPS_RSTD: r itself                                                */
 
-  __device__ __forceinline__ float centre(float x) const { return layer ? step<T>(x - mean) : x; }
-  /* e, or u, divided or multiplied as the model does it. */
-  __device__ __forceinline__ float scale(float e) const {
-    return by == 0 ? 0 : step<T>(divides ? quotient(e, by) : e * by);
-  }
   /* As a forward saves it. */
   __device__ __forceinline__ float rstd(const rms_layout &lay) const {
-    return by == 0 ? 0 : divides ? quotient(1.0f, by) : lay.steps == RMS_STEPS_RSTD ? r : by;
+    return scale.by == 0 ? 0 : scale.divides ? quotient(1.0f, scale.by) : lay.steps == RMS_STEPS_RSTD ? r : scale.by;
   }
 };
 
 /* T(L2 norm), then eps as the model adds it, or bounds the norm by it. */
 template <class T>
-__device__ __forceinline__ void norm_steps(const rms_layout &lay, const Statistic<float> &of, Steps<T> &st) {
+__device__ __forceinline__ void norm_steps(const rms_layout &lay, const Statistic<float> &of, bool narrow,
+                                           Steps<T> &st) {
   const double root = square_root((double)lay.k);
-  st.norm = step<T>(times_power(square_root(of.sum), -(exponent_of(of.scale) + of.more)));
+  const float norm = step<T>(times_power(square_root(of.sum), -(exponent_of(of.scale) + of.more)));
+  st.norm.set(norm, true, narrow);
   if (lay.eps_place == RMS_EPS_OUTSIDE) {
-    st.divides = true;
     st.root_k = (float)(1 / root);
-    st.by = step<T>(step<T>(st.norm * st.root_k) + step<T>((float)lay.eps));
+    st.scale.set(step<T>(step<T>(norm * st.root_k) + step<T>((float)lay.eps)), true, narrow);
     return;
   }
   const float least = step<T>((float)(lay.eps * root));
   st.root_k = (float)root;
-  st.clamped = st.norm < least;
-  const float bound = st.clamped ? least : st.norm;
+  st.clamped = norm < least;
+  const float bound = st.clamped ? least : norm;
   st.inverse = bound == 0 ? 0 : step<T>(quotient(1.0f, bound));
-  st.by = step<T>(st.inverse * st.root_k);
+  st.scale.set(step<T>(st.inverse * st.root_k), false, narrow);
 }
 
-/* saved: r of RMS_STEPS_RSTD, or NULL. */
-template <class T>
-__device__ __forceinline__ Steps<T> steps_of(const StepSource<T> &x, int eps_limit, const float *saved) {
+/* saved: r of RMS_STEPS_RSTD, or NULL. x: as StepSource. */
+template <class T, class Source>
+__device__ __forceinline__ Steps<T> steps_of(Source &x, int eps_limit, const float *saved) {
   constexpr int V = vector_of<T>;
   const rms_layout &lay = x.lay;
   Steps<T> st = {};
-  st.layer = lay.kind == RMS_KIND_LAYER;
+  st.layer = Source::layers && lay.kind == RMS_KIND_LAYER;
   st.k = (float)lay.k;
   if (lay.steps == RMS_STEPS_RSTD && saved) {
     st.r = *saved;
-    st.by = step<T>(st.r);
+    st.scale.set(step<T>(st.r), false, Source::narrow);
   } else if (lay.steps == RMS_STEPS_RSTD || lay.eps_place != RMS_EPS_INSIDE) {
     const Statistic<float> of = segment_statistic(norm_of<float>(lay, eps_limit), x);
     if (lay.steps == RMS_STEPS_ALL) {
-      norm_steps(lay, of, st);
+      norm_steps(lay, of, Source::narrow, st);
     } else {
       st.r = of.r * of.scale;
-      st.by = step<T>(st.r);
+      st.scale.set(step<T>(st.r), false, Source::narrow);
     }
   } else {
-    if (st.layer) st.mean = step<T>(quotient(x.sum([&](int64_t v, float(&f)[V]) { x.load_x(v, f); }), st.k));
-    const float squares = x.sum([&](int64_t v, float(&f)[V]) {
-      x.load_x(v, f);
+    if (st.layer) {
+      st.mean = step<T>(quotient(x.sum([&](typename Source::Index v, float(&f)[V]) { x.load_x(v, f); }), st.k));
+      x.centre(st.mean);
+    }
+    const float squares = x.sum([&](typename Source::Index v, float(&f)[V]) {
+      x.load(v, f);
 #pragma unroll
       for (int j = 0; j < V; j++)
-        f[j] = step<T>(st.centre(f[j]) * st.centre(f[j]));
+        f[j] *= f[j];
+      round_to<T>(f);
     });
-    st.divides = true;
-    st.by = step<T>(square_root(step<T>(step<T>(quotient(squares, st.k)) + step<T>((float)lay.eps))));
+    st.scale.set(step<T>(square_root(step<T>(step<T>(quotient(squares, st.k)) + step<T>((float)lay.eps)))), true,
+                 Source::narrow);
   }
   return st;
 }
 
 /* ---- forward ---- */
 
-/* y of vector v, but for its last rounding, from what is normalised. */
+/* y of vector v, but for its last rounding, from e. */
 template <class T, int V>
 __device__ __forceinline__ void make_y(const rms_forward_job &job, const Place &at, const Steps<T> &st, int64_t v,
                                        float (&h)[V]) {
@@ -179,12 +283,10 @@ __device__ __forceinline__ void make_y(const rms_forward_job &job, const Place &
   const int size = lay.weight_is_f32 ? 4 : (int)sizeof(T);
   const Affine form = {lay.weight != nullptr, job.bias != nullptr, true, lay.weight_is_f32, job.y_type != lay.dtype};
   float gain[V], bias[V];
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    h[j] = st.scale(st.centre(h[j]));
+  st.scale.apply(h);
   if (lay.weight) load_gains<T, false>(gain, parameter_at(lay.weight, lay, at, size), lay, v);
   if (job.bias) load_parameters<T, false>(bias, parameter_at(job.bias, lay, at, size), lay, v);
-  affine<T>(h, gain, bias, form);
+  affine_rounded<T>(h, gain, bias, form);
 }
 
 template <class T>
@@ -197,15 +299,14 @@ __global__ void __launch_bounds__(GENERAL_THREADS) forward_stepwise_kernel(const
 #pragma unroll 1
   for (int64_t index = blockIdx.x; index < g.segments; index += gridDim.x) {
     const Place at = place_of(lay, index);
-    const StepSource<T> x(lay, team, AnyRow(job.x, lay, at, lay.dtype),
-                          AnyRow(job.residual, lay, at, residual_type(lay)));
+    StepSource<T> x(lay, team, AnyRow(job.x, lay, at, lay.dtype), AnyRow(job.residual, lay, at, residual_type(lay)));
     const AnyRow y(job.y, lay, at, job.y_type), sum(job.residual_out, lay, at, residual_type(lay));
-    const Steps<T> st = steps_of(x, g.eps_limit, nullptr);
+    const Steps<T> st = steps_of<T>(x, g.eps_limit, nullptr);
     if (team.leads() && job.rstd) static_cast<float *>(job.rstd)[index] = st.rstd(lay);
     if (team.leads() && job.mean) static_cast<float *>(job.mean)[index] = st.mean;
     if (job.q.rows.data)
       quantise_segment<V>(job, team, at, index, true, [&](int64_t v, float(&f)[V]) {
-        x.load_x(v, f);
+        x.load(v, f);
         make_y(job, at, st, v, f);
       });
     if (!y.row && !sum.row) continue;
@@ -214,6 +315,7 @@ __global__ void __launch_bounds__(GENERAL_THREADS) forward_stepwise_kernel(const
                                           x.load_x(v, f);
                                           if (sum.row) sum.store(v, f);
                                           if (!y.row) return;
+                                          x.centre(f);
                                           make_y(job, at, st, v, f);
                                           y.store(v, f);
     });

@@ -30,36 +30,119 @@ template <class T> struct StepGradient {
   float through, shift;
   bool twice; /* B is a multiple of T(2*e), otherwise of x or T(x/norm) */
 
-  __device__ __forceinline__ float by_statistic(float e) const {
-    if (twice)
-      e = step<T>(e + e);
-    else if (st.root_k != 0)
-      e = st.norm == 0 ? 0 : step<T>(quotient(e, st.norm));
-    return st.by == 0 ? 0 : step<T>(through * e);
+  /* e to B, but for its rounding. */
+  template <int V> __device__ __forceinline__ void by_statistic(float (&e)[V]) const {
+    if (twice) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        e[j] += e[j];
+      if (StepFactor<T>::corrects) round_to<T>(e); /* bf16 overflows where f32 does */
+    } else if (st.root_k != 0) {
+      st.norm.apply(e);
+    }
+    if (st.scale.by == 0) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        e[j] = 0;
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        e[j] *= through;
+    }
   }
 };
 
-/* Back from y through the statistic. sum_of(f): T(the sum of f(u, x, e) over the segment). */
-template <class T, class F>
-__device__ __forceinline__ void trace_steps(const rms_layout &lay, StepGradient<T> &g, F sum_of) {
+/* Back from y through the statistic. over.sum(f) is T(the sum over the segment of what f(u, e) makes of u), and
+ * over.sums(f, g) two of them, after which u may be what g made of it. */
+template <class T, class Over>
+__device__ __forceinline__ void trace_steps(const rms_layout &lay, StepGradient<T> &g, Over &over) {
+  constexpr int V = vector_of<T>;
   const Steps<T> &st = g.st;
+  auto product = [](float(&u)[V], const float(&e)[V]) {
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] *= e[j];
+    round_to<T>(u);
+  };
   if (lay.steps == RMS_STEPS_RSTD) {
-    const float sum = sum_of([](float u, float x, float) { return step<T>(u * x); });
-    g.through = -quotient(sum * ((st.r * st.r) * st.r), st.k);
-  } else if (lay.eps_place == RMS_EPS_CLAMP) {
-    const float sum = sum_of([](float u, float x, float) { return step<T>(u * x); });
-    g.through = st.clamped ? 0 : step<T>(-step<T>(sum * st.root_k) * step<T>(st.inverse * st.inverse));
-  } else { /* of the divisor: the quotient divided once more */
-    const float slope = sum_of([&](float u, float, float e) { return step<T>((0 - u) * st.scale(st.scale(e))); });
-    g.twice = lay.eps_place == RMS_EPS_INSIDE;
-    g.through = g.twice ? step<T>(quotient(step<T>(quotient(slope, step<T>(st.by + st.by))), st.k))
-                        : step<T>(slope * st.root_k);
+    g.through = -quotient(over.sum(product) * ((st.r * st.r) * st.r), st.k);
+    return;
   }
-  if (!st.layer || st.by == 0) return;
-  const float a = sum_of([&](float u, float, float) { return st.scale(u); });
-  const float b = sum_of([&](float, float, float e) { return g.by_statistic(e); });
-  g.shift = step<T>(quotient(step<T>(-a - b), st.k));
+  if (lay.eps_place == RMS_EPS_CLAMP) {
+    const float sum = over.sum(product);
+    g.through = st.clamped ? 0 : step<T>(-step<T>(sum * st.root_k) * step<T>(st.inverse * st.inverse));
+    return;
+  }
+  auto slope_of = [&](float(&u)[V], float(&e)[V]) { /* of the divisor: the quotient divided once more */
+                                                    st.scale.apply(e);
+                                                    st.scale.apply(e);
+#pragma unroll
+                                                    for (int j = 0; j < V; j++)
+                                                      u[j] = (0 - u[j]) * e[j];
+                                                    round_to<T>(u);
+  };
+  auto through_of = [&](float slope) {
+    g.twice = lay.eps_place == RMS_EPS_INSIDE;
+    g.through = g.twice ? step<T>(quotient(step<T>(quotient(slope, step<T>(st.scale.by + st.scale.by))), st.k))
+                        : step<T>(slope * st.root_k);
+  };
+  if (!st.layer) {
+    through_of(over.sum(slope_of));
+    return;
+  }
+  const float2 both = over.sums(slope_of, [&](float(&u)[V], const float(&e)[V]) {
+    (void)e;
+    st.scale.apply(u);
+  });
+  through_of(both.x);
+  const float b = over.sum([&](float(&u)[V], float(&e)[V]) {
+    g.by_statistic(e);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      u[j] = e[j];
+    round_to<T>(u);
+  });
+  if (st.scale.by != 0) g.shift = step<T>(quotient(step<T>(-both.y - b), st.k));
 }
+
+/* u and e of a vector to dx, but for what is added to it. */
+template <class T, int V>
+__device__ __forceinline__ void step_dx(const StepGradient<T> &of, float (&u)[V], float (&e)[V]) {
+  of.st.scale.apply(u);
+  of.by_statistic(e);
+  round_to<T>(e);
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    u[j] += e[j];
+  round_to<T>(u);
+  if (!of.st.layer) return;
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    u[j] += of.shift;
+  round_to<T>(u);
+}
+
+/* The sums of trace_steps() over a segment in memory. */
+template <class T> struct SegmentSums {
+  static constexpr int V = vector_of<T>;
+  const StepSource<T> &x;
+  const AnyRow &dy;
+  const Place &at;
+
+  template <class F> __device__ __forceinline__ float sum(F term) const {
+    return step<T>(x.sum([&](int64_t v, float(&u)[V]) {
+      float f[V];
+      dy.load(v, f);
+      make_u<T>(x.lay, at, v, f, u);
+      x.load(v, f);
+      term(u, f);
+    }));
+  }
+  template <class F, class G> __device__ __forceinline__ float2 sums(F first, G second) const {
+    const float a = sum(first);
+    return make_float2(a, sum(second));
+  }
+};
 
 /* Adds a vector's part to the column sums of a block, in memory; at: those of its first element. first: there is
  * nothing yet. */
@@ -102,33 +185,22 @@ __device__ __forceinline__ void backward_step_row(const GeneralBackward &g, cons
   const AnyRow dy(job.dy, lay, at, job.dy_type), dx(job.dx, lay, at, lay.dtype);
   const AnyRow dresidual(job.dresidual, lay, at, residual_type(lay)),
       copy(job.dresidual_out, lay, at, residual_type(lay));
-  const StepSource<T> x(lay, team, AnyRow(job.x, lay, at, job.x_is_f32 ? RMS_F32 : lay.dtype),
-                        AnyRow(Rows(), lay, at, lay.dtype));
+  StepSource<T> x(lay, team, AnyRow(job.x, lay, at, job.x_is_f32 ? RMS_F32 : lay.dtype),
+                  AnyRow(Rows(), lay, at, lay.dtype));
   const float *saved = static_cast<const float *>(job.rstd);
-  StepGradient<T> of = {steps_of(x, g.eps_limit, saved ? saved + segment_of(lay, at) : nullptr), 0, 0, false};
-  trace_steps(lay, of, [&](auto term) {
-    return step<T>(x.sum([&](int64_t v, float(&f)[V]) {
-      float u[V];
-      dy.load(v, f);
-      make_u<T>(lay, at, v, f, u);
-      x.load_x(v, f);
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        f[j] = term(u[j], f[j], of.st.centre(f[j]));
-    }));
-  });
+  StepGradient<T> of = {steps_of<T>(x, g.eps_limit, saved ? saved + segment_of(lay, at) : nullptr), 0, 0, false};
+  SegmentSums<T> over = {x, dy, at};
+  trace_steps(lay, of, over);
   team.each(x.vectors, [&](int64_t v) {
     float d[V], u[V], e[V], more[V];
     dy.load(v, d);
     make_u<T>(lay, at, v, d, u);
-    x.load_x(v, e);
+    x.load(v, e);
 #pragma unroll
-    for (int j = 0; j < V; j++) {
-      e[j] = of.st.centre(e[j]);
-      u[j] = step<T>(of.st.scale(u[j]) + of.by_statistic(e[j]));
-      if (of.st.layer) u[j] = step<T>(u[j] + of.shift);
-      e[j] = of.st.scale(e[j]);
-    }
+    for (int j = 0; j < V; j++)
+      more[j] = e[j];
+    step_dx<T>(of, u, more);
+    of.st.scale.apply(e);
     auto add = [&](const AnyRow &from) {
       from.load(v, more);
 #pragma unroll

@@ -73,9 +73,9 @@ __host__ __device__ constexpr int power_from(int n) {
 /* Sums NV vector sums a[i], each over the 32 lanes of the warp, all at once: on return lane l has that of
  * i = l >> (5 - log2 NV), where what is missing to a power of two counts as zeros. The additions are those of NV
  * butterflies. */
-template <class Op, int NV> __device__ __forceinline__ float fold(float (&a)[NV]) {
+template <class Op, int NV, class R> __device__ __forceinline__ R fold(R (&a)[NV]) {
   if constexpr (power_from(NV) != NV) {
-    float all[power_from(NV)];
+    R all[power_from(NV)];
 #pragma unroll
     for (int i = 0; i < power_from(NV); i++)
       all[i] = i < NV ? a[i < NV ? i : 0] : 0;
@@ -87,7 +87,7 @@ template <class Op, int NV> __device__ __forceinline__ float fold(float (&a)[NV]
     bool upper = (lane & o) != 0;
 #pragma unroll
     for (int j = 0; j < n; j++) {
-      float send = upper ? a[j] : a[j + n], keep = upper ? a[j + n] : a[j];
+      R send = upper ? a[j] : a[j + n], keep = upper ? a[j + n] : a[j];
       a[j] = Op::of(keep, __shfl_xor_sync(whole_warp, send, o));
     }
     o >>= 1;

@@ -11,9 +11,7 @@
 
 namespace rms_cuda {
 
-static_assert(forward_table[widest_forward_line].vectors <= PORTION * PANEL &&
-                  WIDE_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS <= PORTION * PANEL,
-              "rows of one portion");
+static_assert(WIDE_CLUSTER * BACKWARD_TEAM * BACKWARD_VECTORS <= PORTION * PANEL, "rows of one portion");
 
 /* The threads of one team; teams of a block have barriers of their own. */
 __device__ __forceinline__ void team_sync(int which, int threads) {
@@ -79,6 +77,31 @@ template <class Op> __device__ __forceinline__ float over_mail(const float *mail
   return total;
 }
 
+/* The panels of a portion in increasing order. Behind them are exact zeros, which change no sum. */
+template <class Op> __device__ __forceinline__ float over_portion(const float *mail) {
+  float4 four[PORTION / 4];
+  float total = exact_zero;
+#pragma unroll
+  for (int i = 0; i < PORTION / 4; i++)
+    four[i] = reinterpret_cast<const float4 *>(mail)[i];
+#pragma unroll
+  for (int i = 0; i < PORTION / 4; i++)
+    total = Op::of(Op::of(Op::of(Op::of(total, four[i].x), four[i].y), four[i].z), four[i].w);
+  return total;
+}
+
+/* The same of a row of `panels` panels, for which there is room for PORTIONS portions, a power of two: a lane has one
+ * of them first. */
+template <class Op, int PORTIONS> __device__ __forceinline__ float over_portions(const float *mail, int panels) {
+  if (PORTIONS <= 1 || panels <= PORTION) return over_mail<Op>(mail, panels);
+  const float own = over_portion<Op>(mail + ((int)threadIdx.x & (PORTIONS - 1)) * PORTION);
+  double total = -0.0; /* so that a sum of exact zeros stays one */
+#pragma unroll 1
+  for (int i = 0; i * PORTION < panels; i++)
+    total = Op::of(total, (double)__shfl_sync(whole_warp, own, i));
+  return (float)total;
+}
+
 /* ---- a sum ---- */
 
 /* Publish, then collect. Two buffers in turn: a team, or block of a cluster, can be one sum ahead of another, never
@@ -94,7 +117,7 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
 
   /* Numbers that each block sends, and so many for each block in a mailbox. */
   static constexpr int boxes = SUMS * PANELS;
-  static constexpr int peers = boxes <= 2 ? WIDE_CLUSTER : MAX_CLUSTER; /* blocks that there is room for */
+  static constexpr int peers = WIDE_CLUSTER; /* blocks that there is room for */
   static_assert(!CLUSTER || boxes <= 4, "eight or sixteen lanes for each");
   static constexpr int mail_places = 2 * boxes * peers;
 
@@ -124,10 +147,12 @@ template <int NV, int SUMS, int PANELS, bool CLUSTER> struct TeamSums {
                 peer = boxes <= 2 ? (lane & 7) | (lane >> 4) << 3 : lane & 7;
       if (thread < 32 && g < boxes && peer < cluster)
         send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer, part);
+      if (boxes > 2 && thread < 32 && peer + 8 < cluster)
+        send_to_block(box + g / PANELS * places + rank * PANELS + g % PANELS, mailbox + phase, peer + 8, part);
       if (thread == 0) expect_bytes(mailbox + phase, cluster * boxes * 4);
       wait_for_mail(mailbox + phase, parity);
-      sum.x = over_mail<Op>(box, cluster * PANELS);
-      if (SUMS == 2) sum.y = over_mail<Op>(box + places, cluster * PANELS);
+      sum.x = over_portions<Op, places / PORTION>(box, cluster * PANELS);
+      if (SUMS == 2) sum.y = over_portions<Op, places / PORTION>(box + places, cluster * PANELS);
       parity ^= phase;
     }
     phase ^= 1;

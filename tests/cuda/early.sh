@@ -21,7 +21,7 @@ awk '
       if (nc) { print name ": ld.global.nc"; bad++ }
       if (before && name !~ /finish_kernel/) { print name ": touches memory before it waits: " before; bad++ }
       if (lets_first && name !~ /finish_kernel/) { print name ": lets the next kernel start before it waits"; bad++ }
-    } else if (name ~ /(forward|backward)_(warp|block|cluster|samples|pieces|flat)_kernel|finish_kernel/) {
+    } else if (name ~ /(forward|backward)_(warp|block|cluster|samples|own|pieces|flat)_kernel|finish_kernel/) {
       print name ": does not wait"; bad++
     }
   }

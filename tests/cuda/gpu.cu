@@ -79,6 +79,8 @@ int main(int argc, char **argv) {
   say("streams");
   test_matrix(backend, extent);
   say("matrix");
+  test_wide(backend, extent);
+  say("rows of several portions");
   test_ends(backend, extent);
   say("ends of the range");
   test_gates(backend, extent);

@@ -24,6 +24,7 @@ void must(cudaError_t error, const char *what); /* or the program ends */
 /* Against the oracle. */
 void test_matrix(const verify_backend *backend, Extent extent);
 void test_widths(const verify_backend *backend, Extent extent);
+void test_wide(const verify_backend *backend, Extent extent);
 void test_ends(const verify_backend *backend, Extent extent);
 void test_gates(const verify_backend *backend, Extent extent);
 void test_images(const verify_backend *backend, Extent extent);

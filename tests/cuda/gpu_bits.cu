@@ -43,8 +43,9 @@ struct Way {
   bool recompute;  /* no saved statistics                                                   */
   int64_t partial; /* elements in the statistic; 0: all                                     */
   bool before;     /* rounding before the weight                                            */
-  bool terms;      /* the two terms of dx are rounded on their own                          */
-  bool residual;   /* a gradient is added, and the sum goes to a second tensor too          */
+  rms_steps steps;
+  rms_eps_place eps_place;
+  bool residual; /* a gradient is added, and the sum goes to a second tensor too          */
   rms_gate_place gate;
 };
 
@@ -62,7 +63,8 @@ static Outputs run_layout(const Shape &s, const std::vector<char> &x, const std:
   spec.kind = s.kind;
   const rms_dtype grad = s.type == RMS_F64 ? RMS_F64 : RMS_F32;
   if (way.before) spec.rounding = RMS_ROUND_BEFORE_WEIGHT;
-  if (way.terms) spec.steps = RMS_STEPS_TERMS;
+  spec.steps = way.steps;
+  spec.eps_place = way.eps_place;
   spec.gate_place = way.gate;
   spec.activation = way.before ? RMS_ACT_SIGMOID : RMS_ACT_SILU;
   spec.partial = way.partial;
@@ -220,7 +222,7 @@ static void check_other_bits(const Shape &s, rms_gate_place gate) {
     Way plain = {};
     plain.pitch = s.cols;
     plain.before = (what & 1) != 0;
-    plain.terms = terms;
+    plain.steps = terms ? RMS_STEPS_TERMS : RMS_STEPS_WIDE;
     plain.partial = partial ? (s.cols + 2) / 3 : 0;
     plain.residual = (what & 4) != 0;
     plain.gate = gate;
@@ -249,13 +251,64 @@ static void check_other_bits(const Shape &s, rms_gate_place gate) {
   }
 }
 
+/* The forms that round at every step, and eps as a bound: the kernels of aligned rows have the bits of those of any. */
+static void check_step_bits(const Shape &s, rms_steps steps, rms_eps_place eps_place) {
+  const std::string name = "bits of steps " + std::to_string(steps) + " eps " + std::to_string(eps_place) + " type " +
+                           std::to_string(s.type) + " kind " + std::to_string(s.kind) + " " + std::to_string(s.rows) +
+                           "x" + std::to_string(s.cols);
+  std::vector<char> x = random_elements(s.type, s.rows * s.cols, 7), dy = random_elements(s.type, s.rows * s.cols, 8),
+                    w = random_elements(s.type, s.cols, 9);
+  add_extremes(s, x, dy);
+  Way plain = {};
+  plain.pitch = s.cols;
+  plain.steps = steps;
+  plain.eps_place = eps_place;
+  const Outputs base = run_layout(s, x, dy, w, plain), again = run_layout(s, x, dy, w, plain);
+  expect(again.dweight == base.dweight, name + ": dweight run to run");
+  auto compare = [&](const Way &way, const char *how) {
+    const Outputs other = run_layout(s, x, dy, w, way);
+    expect(other.y == base.y && other.rstd == base.rstd, name + ": forward, " + how);
+    expect(other.dx == base.dx, name + ": backward, " + how);
+  };
+  Way way = plain;
+  way.recompute = true;
+  compare(way, "recomputed statistics");
+  way = plain;
+  way.inner = 4;
+  compare(way, "two distances");
+  way = plain;
+  way.pitch++, way.offset = rms_dtype_size(s.type);
+  compare(way, "not aligned");
+}
+
+static void test_step_bits(Extent extent) {
+  const bool small = extent == SMALL;
+  const struct {
+    rms_kind kind;
+    rms_steps steps;
+    rms_eps_place eps_place;
+  } forms[] = {{RMS_KIND_RMS, RMS_STEPS_RSTD, RMS_EPS_INSIDE},  {RMS_KIND_RMS, RMS_STEPS_ALL, RMS_EPS_INSIDE},
+               {RMS_KIND_RMS, RMS_STEPS_ALL, RMS_EPS_OUTSIDE},  {RMS_KIND_RMS, RMS_STEPS_ALL, RMS_EPS_CLAMP},
+               {RMS_KIND_LAYER, RMS_STEPS_ALL, RMS_EPS_INSIDE}, {RMS_KIND_RMS, RMS_STEPS_WIDE, RMS_EPS_CLAMP},
+               {RMS_KIND_LAYER, RMS_STEPS_WIDE, RMS_EPS_CLAMP}};
+  for (rms_dtype type : {RMS_BF16, RMS_F16})
+    for (auto form : forms)
+      for (int64_t cols : {24, 128, 264, 512, 520, 1024, 4096, 8200, 16384}) {
+        if (small && (cols > 1024 || type == RMS_F16)) continue;
+        const int64_t rows = small ? 40 : cols <= 264 ? 9000 : cols <= 4096 ? 1200 : 300; /* rings go round */
+        if (is_mine()) check_step_bits({type, form.kind, rows, cols}, form.steps, form.eps_place);
+      }
+}
+
 void test_bits(Extent extent) {
+  test_step_bits(extent);
   const bool small = extent == SMALL;
   for (rms_dtype type : {RMS_F32, RMS_BF16, RMS_F16, RMS_F64})
     for (int kind = 0; kind < 2; kind++)
-      for (int64_t cols : {24, 128, 520, 1024, 4096, 8192, 20480, 70000, 127, 385, 1023, 4097, 16385, 131072}) {
+      for (int64_t cols :
+           {24, 128, 520, 1024, 4096, 8192, 20480, 70000, 127, 385, 1023, 4097, 16385, 36868, 131072, 140000}) {
         /* the small set has rows within a warp, within a block (with rings) and across clusters of either size */
-        const bool more = cols > 1024 || cols % 8 != 0, some = type == RMS_BF16 && kind == 0 && cols != 131072;
+        const bool more = cols > 1024 || cols % 8 != 0, some = type == RMS_BF16 && kind == 0 && cols < 131072;
         if (small && ((more && !some) || type == RMS_F16 || type == RMS_F64)) continue;
         if (is_mine()) check_bits({type, (rms_kind)kind, cols > 4096 ? 5 : 37, cols});
       }

@@ -109,7 +109,12 @@ void test_widths(const verify_backend *backend, Extent extent) {
                              "layer:bwd:%s:3000x1024:bias:gate=before",
                              "rms:bwd:%s:700x4x61:perhead:bias:gate=after",
                              "layer:bwd:%s:3000x1021:bias:gate=before",
-                             "rms:bwd:%s:40x70000:gate=after"}) {
+                             "rms:bwd:%s:40x70000:gate=after",
+                             "rms:bwd:%s:900x1021:gate=before:round=before:inplace",
+                             "rms:bwd:%s:900x1021:gate=after:recompute",
+                             "rms:bwd:%s:300x16385",
+                             "rms:bwd:%s:500x4096",
+                             "layer:bwd:%s:500x2050:bias"}) {
       char text[256];
       snprintf(text, sizeof text, rest, type);
       run_text(backend, text);
@@ -118,6 +123,32 @@ void test_widths(const verify_backend *backend, Extent extent) {
     run_text(backend, "rms:bwd:bf16:3300000x2");
     run_text(backend, "layer:bwd:bf16:7000x8192:bias");
   }
+}
+
+/* Rows of more than a portion, of one panel and of several in a block, more of them than clusters, with rows of zeros,
+ * of NaN and out of range among them. */
+void test_wide(const verify_backend *backend, Extent extent) {
+  const char *forms[] = {"rms:fwd:%s:%s:out=y+stats",
+                         "layer:fwd:%s:%s:bias:out=y+stats",
+                         "rms:bwd:%s:%s",
+                         "layer:bwd:%s:%s:bias",
+                         "layer:bwd:%s:%s",
+                         "rms:fwd:%s:%s:off=1:inplace",
+                         "rms:bwd:%s:%s:w=f32:off=1",
+                         "rms:bwd:%s:%s:split"};
+  const char *rows[] = {"", ":data=mixed", ":data=zerorows", ":data=nanrows", ":data=tiny", ":dydata=zerorows"};
+  for (const char *type : {"bf16", "f32", "f16"})
+    for (const char *size : {"3x140000", "2x540000", "19x131080", "130x135176", "9x300000", "2x524288", "2x1048576"})
+      for (const char *form : forms)
+        for (const char *row : rows) {
+          char text[256];
+          const bool first = strcmp(size, "3x140000") == 0 || strcmp(size, "2x540000") == 0;
+          if (extent == SMALL && (type[0] != 'b' || !first || strcmp(row, ":data=mixed") != 0)) continue;
+          if (extent == QUICK && (size[0] == '2' || size[1] == '3') && (row[0] || type[0] != 'b')) continue;
+          if (strstr(row, "dydata") && !strstr(form, "bwd")) continue;
+          snprintf(text, sizeof text, form, type, size);
+          run_text(backend, std::string(text) + row);
+        }
 }
 
 /* ---- the ends of the range ---- */
@@ -261,7 +292,9 @@ void test_types(const verify_backend *backend, Extent extent) {
                           "layer:fwd:%s:9x4x%s:perhead:wstride=300001:off=1:bias:gain=weight",
                           "layer:bwd:%s:9x4x%s:perhead:wstride=300000:off=1:bias",
                           "rms:bwd:%s:9x4x%s:perhead:wstride=300001:off=1:bias:gain=weight:grad=f32",
-                          "layer:bwd:%s:1x40x%s:perhead:wstride=300008:off=1:bias"};
+                          "layer:bwd:%s:1x40x%s:perhead:wstride=300008:off=1:bias",
+                          "rms:bwd:%s:1x5x%s:perhead:off=1:bias:acc:data=mixed",
+                          "rms:bwd:%s:37x2x%s:perhead:off=1:bias:data=mixed"};
   for (const char *type : {"f32", "bf16", "f16"})
     for (int64_t width : {1, 8, 9, 127, 520, 1032, 4096, 8192, 8200, 16384, 16392, 32768, 131080}) {
       const std::string columns = std::to_string(width);
@@ -287,7 +320,14 @@ void test_types(const verify_backend *backend, Extent extent) {
                            "rms:fwd:bf16:40x64x1152:perhead:wstride=6912:off=1:bias",
                            "layer:fwd:bf16:19x64x1152:perhead:wstride=6912:off=1:gain=weight:round=before:bias",
                            "layer:fwd:f16:17x3x2048:perhead:bias:data=mixed", "rms:fwd:f32:19x5x640:perhead:data=tiny",
-                           "layer:bwd:bf16:40x64x1152:perhead:wstride=6912:off=1:bias"})
+                           "layer:bwd:bf16:40x64x1152:perhead:wstride=6912:off=1:bias",
+                           "layer:bwd:f16:430x3x520:perhead:off=1:bias:data=mixed:dydata=mixed:acc",
+                           "rms:bwd:f32:101x5x1028:perhead:bias:data=zerorows", "rms:bwd:bf16:67x2x4096:perhead:w=f32",
+                           "layer:bwd:bf16:1x77x520:perhead:off=1:bias:data=mixed:dydata=mixed",
+                           "layer:bwd:f16:1x40x8192:perhead:off=1:bias:acc:data=zerorows",
+                           "rms:bwd:bf16:1x40x2048:perhead:off=1:bias:w=f32:grad=f32:acc",
+                           "rms:bwd:bf16:1x77x128:perhead:bias:round=before:recompute:data=mixed",
+                           "rms:fwd:bf16:2x40x1160:perhead:off=1:bias:w=f32:round=before"})
     run_text(backend, text);
 }
 
@@ -402,7 +442,9 @@ void test_steps(const verify_backend *backend, Extent extent) {
        {"rms:bwd:bf16:9000x128:round=before:steps=terms", "rms:bwd:f16:3000x1024:round=before:steps=terms",
         "rms:bwd:bf16:9000x128:steps=all", "layer:bwd:bf16:3000x24:steps=all:bias:grad=f32",
         "rms:bwd:f16:700x4x61:perhead:steps=rstd", "rms:bwd:bf16:900x1536:groups=3:steps=rstd",
-        "layer:bwd:bf16:8x1024x256:steps=all:bias:channels=first"})
+        "layer:bwd:bf16:8x1024x256:steps=all:bias:channels=first", "rms:fwd:bf16:99x512:steps=rstd:res",
+        "layer:fwd:f16:99x392:steps=all:bias", "layer:bwd:bf16:900x264:steps=all:bias:w=f32",
+        "rms:bwd:f16:5x4096:steps=terms:y=f32:w=f32", "rms:bwd:bf16:99x1024:steps=terms:bias"})
     run_text(backend, text);
 }
 

@@ -12,7 +12,7 @@ for architecture in "$@"; do
   awk -v architecture="sm_$architecture" -v least="${RMSNORM_LEAST_KERNELS:-100}" '
     /Compiling entry function/ { split($0, part, "\x27"); name = part[2]; here = index($0, architecture) > 0 }
     /bytes spill stores/ && here {
-      if (name ~ /(forward|backward)_(warp|block|cluster|samples|pieces|flat)_kernel|finish_kernel/) { count++; if ($0 !~ / 0 bytes spill stores, 0 bytes spill loads/) { print name ": " $0; bad++ } }
+      if (name ~ /(forward|backward)_(warp|block|cluster|samples|own|pieces|flat)_kernel|finish_kernel/) { count++; if ($0 !~ / 0 bytes spill stores, 0 bytes spill loads/) { print name ": " $0; bad++ } }
     }
     END {
       printf "%s: %d kernels, %d with spills\n", architecture, count, bad
