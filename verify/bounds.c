@@ -199,6 +199,7 @@ static statistic bound_statistic(const verify_row *row, const arithmetic *a, int
   ball squares;
   if (row->spec.kind == RMS_KIND_LAYER) {
     s.mean = rounded(a, of(g->mean, mean_error(row, a, g, index * row->width, &s.mean_size)));
+    s.mean.e += ldexp(a->eta, -g->scale); /* it may have been stored, or formed unscaled, where it can be subnormal */
     squares = of(g->m2, square_underflow(a, g, row->k) + centred_square_error(row, a, g, index * row->width, s.mean.e));
   } else {
     squares = bound_squares(row, a, index);

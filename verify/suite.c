@@ -168,6 +168,7 @@ static const verify_template templates[] = {
     {"end of the range gradient", "rms:bwd:%s:5x%s:data=tiny:recompute", 1, ALL},
     {"end of the range gradient", "layer:bwd:%s:5x%s:data=huge:bias:recompute", 1, ALL},
     {"end of the range gradient", "layer:bwd:%s:5x%s:data=tiny:bias:recompute", 1, ALL},
+    {"end of the range gradient", "layer:bwd:%s:1x40x%s:perhead:bias:data=tiny", 1, HALF},
     {"end of the range gradient", "rms:bwd:%s:5x%s:data=huge:dydata=max:out=dx", 1, ALL},
     {"end of the range gradient", "rms:bwd:%s:5x%s:data=tiny:eps=0:dydata=least:bias", 1, ALL},
     {"end of the range gradient", "rms:bwd:%s:5x%s:data=small:eps=0:dydata=steps:recompute", 1, ALL},
