@@ -23,6 +23,8 @@ set(RMSNORM_TEST_ARCHITECTURE "" CACHE STRING "compile for this architecture alo
 if(RMSNORM_TEST_ARCHITECTURE)
   set(CMAKE_CUDA_ARCHITECTURES ${RMSNORM_TEST_ARCHITECTURE})
 endif()
+set(RMSNORM_TEST_DRAFTS "" CACHE STRING
+  "types (bf16, f16, f32) whose kernels are compiled without optimisation and as PTX alone, in a build that is only tested")
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
 endif()

@@ -1,13 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# early.sh FOLDER: kernels that may start before the one ahead of them has ended (src/cuda/start.cuh) touch nothing before
+# early.sh FOLDER [TYPE...]: kernels that may start before the one ahead of them has ended (src/cuda/start.cuh) touch nothing before
 # they wait, let the next one start after that, and read nothing through the cache for data that no kernel writes. Looks at
-# the PTX for sm_90 and later, which the objects of tested builds hold as text.
+# the PTX for sm_90 and later, which the objects of tested builds hold as text. Kernels of the types are drafts and left out.
 #
 # finish_kernel goes through its code once before it waits, with its loads and stores switched off, and follows kernels that
 # have waited: it is held to the rest.
-objects=$(find "$1" -name '*.cu.o')
-[ -n "$objects" ] || { echo "no objects under $1"; exit 1; }
+folder=$1
+shift
+objects=$(find "$folder" -name '*.cu.o')
+for type; do objects=$(printf '%s\n' "$objects" | grep -v "_$type[_.]"); done
+[ -n "$objects" ] || { echo "no objects under $folder"; exit 1; }
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 # shellcheck disable=SC2086 # a list
