@@ -27,7 +27,8 @@ else
   rm -f "$report"
   set -- -L "$rest"
 fi
-ctest --test-dir "$build" --output-on-failure --no-tests=error --output-junit "tests-$part.xml" -j "$jobs" "$@" </dev/null
+ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$jobs" --test-output-size-passed 20000 \
+  --output-junit "tests-$part.xml" "$@" </dev/null
 status=$?
 
 # count ATTRIBUTES: the tests of the reports with that status

@@ -22,27 +22,28 @@ mkdir -p "$work"
 make -s -C "$source" amalgamation DIST="$work" > "$work/log"
 cd "$work"
 cc=gcc run=
+cached=${CMAKE_C_COMPILER_LAUNCHER:-} # a compiler cache, as the other builds use it
 case $way in
-gcc) gcc -c rmsnorm.c ;;
+gcc) $cached gcc -c rmsnorm.c ;;
 gcc-O2)
-  gcc -O2 -fPIC $warnings -c rmsnorm.c
+  $cached gcc -O2 -fPIC $warnings -c rmsnorm.c
   gcc -shared rmsnorm.o -lm -o librmsnorm.so
   "$source/tests/static/symbols.sh" nm rmsnorm.h rmsnorm.o librmsnorm.so
   ;;
 clang)
   need clang
-  clang $warnings -c rmsnorm.c
+  $cached clang $warnings -c rmsnorm.c
   ;;
 aarch64)
   need aarch64-linux-gnu-gcc qemu-aarch64
   cc=aarch64-linux-gnu-gcc run="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-  $cc -O2 -c rmsnorm.c
+  $cached $cc -O2 -c rmsnorm.c
   ;;
 mingw64)
   need x86_64-w64-mingw32-gcc
   cc="x86_64-w64-mingw32-gcc -static" run=wine
   export WINEPREFIX="$work/wine" WINEDEBUG=-all
-  $cc -c rmsnorm.c
+  $cached $cc -c rmsnorm.c
   wine cmd /c exit > log 2>&1 || { echo "skipped: compiled, but not run: wine does not work here"; exit 77; }
   ;;
 *) echo "unknown way: $way" >&2; exit 2 ;;
