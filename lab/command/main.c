@@ -87,9 +87,13 @@ static int exit_code(const lab_options *o, int result) {
   return o->task == TASK_INVARIANCE || o->task == TASK_RATE ? CLI_FAILED : 128 + stop_signal();
 }
 
+/* The code of a process that ends because another one fails, which says why. It becomes CLI_OK: mpirun ends a job with
+ * the first process that fails, and what the others have printed by then may be lost. */
+enum { HEARD = -1 };
+
 /* The error of a process that only heard of another's is empty. */
 static int report_error(const lab_error *error) {
-  if (error->text[0] == 0) return CLI_BAD;
+  if (error->text[0] == 0) return HEARD;
   if (cluster_rank() == 0) return cli_error(NULL, "%s", error->text);
   return cli_error(NULL, "process %d: %s", cluster_rank(), error->text);
 }
@@ -132,12 +136,12 @@ static int parse_quietly(lab_options *options, int argc, char **argv) {
 
 static int join_cluster(lab_options *o) {
   if (cluster_start() < 0) {
-    if (cluster_expected_rank() > 0) return CLI_BAD;
+    if (cluster_expected_rank() > 0) return HEARD;
     return cli_error(NULL, "started as several processes, but built without MPI (RMSNORM_MPI=on)");
   }
   if (cluster_rank() > 0) o->quiet = 1;
   if (o->family_count == 0 || settings_shards(o) >= cluster_size()) return CLI_OK;
-  if (cluster_rank() > 0) return CLI_BAD;
+  if (cluster_rank() > 0) return HEARD;
   return cli_error("--shards", "%d shards of a batch are too few for %d processes", settings_shards(o), cluster_size());
 }
 
@@ -149,7 +153,7 @@ static int run_lab(lab_options *options, int argc, char **words) {
   rms_status status = rms_pool_create(&pool, threads);
   if (cluster_most(status != RMS_OK)) {
     rms_pool_destroy(pool);
-    return status == RMS_OK ? CLI_BAD : cli_error("--threads", "%d: %s", threads, rms_status_string(status));
+    return status == RMS_OK ? HEARD : cli_error("--threads", "%d: %s", threads, rms_status_string(status));
   }
   machine m;
   machine_read(&m);
@@ -171,13 +175,14 @@ int lab_main(int argc, char **argv) {
   memcpy(words, argv, (size_t)argc * sizeof *words);
   int first = cluster_expected_rank() == 0;
   int code = first ? options_parse(&options, argc, argv) : parse_quietly(&options, argc, argv);
-  if (code >= 0 && !first) code = CLI_OK; /* mpirun ends the others when one fails: process 0, once it has said why */
-  if (code < 0) {
+  const int parsed = code < 0;
+  if (!parsed && !first) code = HEARD;
+  if (parsed) {
     blas_match_processor(argc, words); /* may start the program again, so before it joins a cluster */
     code = join_cluster(&options);
     if (code == CLI_OK) code = run_lab(&options, argc, words);
     cluster_end();
   }
   free(words);
-  return code;
+  return code == HEARD ? CLI_OK : code;
 }
