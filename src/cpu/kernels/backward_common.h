@@ -83,36 +83,72 @@ INLINE VEC K(times_twice)(VEC v, REAL a, REAL b) {
   return V(mul)(V(mul)(v, V(set)(a)), V(set)(b));
 }
 
-/* One row's part of it. form.scaled: of a row that must be scaled. */
-INLINE K(column_sum) K(gradient_column)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
+/* What one row has there. */
+typedef struct {
+  VEC x, dy;
+} K(row_vectors);
+
+INLINE K(row_vectors) K(load_vectors)(K(column) at, const K(gradient_row) * of, K(rows_form) form) {
+  return (K(row_vectors)){K(load)(of->x, at.j, at.n, false), form.mixed
+                                                                 ? K(load_in_place)(of->dy, at.j, at.n, of->dy_type)
+                                                                 : K(load)(of->dy, at.j, at.n, false)};
+}
+
+/* One row's part of the sums. */
+INLINE K(column_sum) K(add_column)(K(column) at, K(row_vectors) in, const K(gradient_row) * of, K(rows_form) form) {
   const K(row_scale) *by = &of->scale;
   K(column_sum) sum = at.sum;
-  VEC dy = form.mixed ? K(load_in_place)(of->dy, at.j, at.n, of->dy_type) : K(load)(of->dy, at.j, at.n, false);
-  VEC v = K(load)(of->x, at.j, at.n, false), u = dy, h, dx;
+  if (!form.sums) return sum;
+  if (form.scaled) in.x = K(times_twice)(in.x, by->x1, by->x2);
+  VEC h = V(mul)(form.layer ? V(sub)(in.x, of->mean) : in.x, of->r);
+  if (form.before) h = K(round_row)(h, form);
+  VEC term = V(mul)(in.dy, h);
+  if (form.before && form.product) term = K(round_row)(term, form);
+  sum.dweight = V(add)(sum.dweight, term);
+  if (form.layer) sum.dbias = V(add)(sum.dbias, in.dy);
+  return sum;
+}
+
+/* One row's dx. form.scaled: of a row that must be scaled. */
+INLINE VEC K(gradient_column)(K(column) at, K(row_vectors) in, const K(gradient_row) * of, K(rows_form) form) {
+  const K(row_scale) *by = &of->scale;
+  VEC v = in.x, u = in.dy, dx;
   if (form.scaled && !form.before) u = K(times_twice)(u, by->dy1, by->dy2);
   u = V(mul)(u, at.gain);
   if (form.before) u = K(round_row)(u, form);
   if (form.scaled) u = K(times_twice)(u, by->u1, by->u2), v = K(times_twice)(v, by->x1, by->x2);
   if (form.layer) {
-    h = V(mul)(V(sub)(v, of->mean), of->r);
+    VEC h = V(mul)(V(sub)(v, of->mean), of->r);
     dx = V(mul)(of->r, V(sub)(V(sub)(u, of->b), V(mul)(h, of->a)));
   } else {
-    h = V(mul)(v, of->r);
     VEC first = V(mul)(u, of->r), second = V(mul)(form.edge ? V(first)(of->c, at.inside, EO) : of->c, v);
     if (T != REAL_TYPE && form.mixed && of->terms) first = V(round)(first, T), second = V(round)(second, T);
     dx = V(sub)(first, second);
   }
-  if (form.scaled) dx = K(times_twice)(K(times_twice)(dx, by->down[0], by->down[1]), by->down[2], by->down[3]);
-  if (form.mixed)
+  if (!form.scaled) return dx;
+  return K(times_twice)(K(times_twice)(dx, by->down[0], by->down[1]), by->down[2], by->down[3]);
+}
+
+INLINE void K(put_column)(K(column) at, VEC dx, const K(gradient_row) * of, K(rows_form) form) {
+  if (at.n > 0 && form.mixed)
     K(put)(of->dx, at.j, at.n, dx, false, form.stream);
-  else
+  else if (at.n > 0)
     K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
-  if (form.before) h = K(round_row)(h, form);
-  VEC term = V(mul)(dy, h);
-  if (form.before && form.product) term = K(round_row)(term, form);
-  if (form.sums) sum.dweight = V(add)(sum.dweight, term);
-  if (form.sums && form.layer) sum.dbias = V(add)(sum.dbias, dy);
-  return sum;
+}
+
+/* Returns the dx of a row, which it adds to the sums. */
+INLINE VEC K(take_column)(K(column) * at, K(row_vectors) in, const K(gradient_row) * of, K(rows_form) form) {
+  if (at->n == 0) return in.x;
+  const VEC dx = K(gradient_column)(*at, in, of, form);
+  at->sum = K(add_column)(*at, in, of, form);
+  return dx;
+}
+
+INLINE void K(finish_column)(K(column) * at, const K(gradient_row) * of, K(rows_form) form) {
+  if (at->n == 0) return;
+  const K(row_vectors) in = K(load_vectors)(*at, of, form);
+  K(put_column)(*at, K(gradient_column)(*at, in, of, form), of, form);
+  at->sum = K(add_column)(*at, in, of, form);
 }
 
 /* No gain is a gain of one, which changes no bit. */
@@ -151,34 +187,75 @@ INLINE void K(close_column)(const K(gradient_rows) * s, K(column) c, K(rows_form
   if (c.n > 0 && form.sums && form.layer) V(store)(s->dbias + c.j, c.sum.dbias, REAL_TYPE, 0);
 }
 
+/* Two or four vectors of columns; n is 0 in those that are not there. */
+typedef struct {
+  K(column) a, b, c, d;
+} K(span);
+
+typedef struct {
+  K(row_vectors) a, b, c, d;
+} K(span_vectors);
+
+INLINE K(span_vectors) K(load_span)(const K(span) * at, const K(gradient_row) * of, K(rows_form) form) {
+  K(span_vectors) in;
+  in.a = in.b = in.c = in.d = K(load_vectors)(at->a, of, form);
+  if (at->b.n > 0) in.b = K(load_vectors)(at->b, of, form);
+  if (at->c.n > 0) in.c = K(load_vectors)(at->c, of, form);
+  if (at->d.n > 0) in.d = K(load_vectors)(at->d, of, form);
+  return in;
+}
+
+/* A row whose vectors are loaded. Those of the next one, if there is one, are loaded before the first store: see
+ * K(TOGETHER). */
+INLINE K(span_vectors) K(finish_together)(K(span) * at, K(span_vectors) in, const K(gradient_row) * of,
+                                          const K(gradient_row) * next, bool more, K(rows_form) form) {
+  const VEC a = K(take_column)(&at->a, in.a, of, form), b = K(take_column)(&at->b, in.b, of, form);
+  const VEC c = K(take_column)(&at->c, in.c, of, form), d = K(take_column)(&at->d, in.d, of, form);
+  if (more) in = K(load_span)(at, next, form);
+  K(put_column)(at->a, a, of, form);
+  K(put_column)(at->b, b, of, form);
+  K(put_column)(at->c, c, of, form);
+  K(put_column)(at->d, d, of, form);
+  return in;
+}
+
+INLINE void K(finish_one_by_one)(K(span) * at, const K(gradient_row) * of, K(rows_form) form) {
+  K(finish_column)(&at->a, of, form);
+  K(finish_column)(&at->b, of, form);
+  K(finish_column)(&at->c, of, form);
+  K(finish_column)(&at->d, of, form);
+}
+
 /* Columns j..j+left-1, of which there may be as many as fit in the registers: two or four vectors. */
 INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, int vectors, K(rows_form) form) {
   const int count = s->count;
-  K(column)
-  c0 = K(open_column)(s, j, left, form), c1 = K(open_column)(s, j + LANES, left - LANES, form), c2 = c1, c3 = c1;
-  if (vectors == 4) c2 = K(open_column)(s, j + 2 * LANES, left - 2 * LANES, form);
-  if (vectors == 4) c3 = K(open_column)(s, j + 3 * LANES, left - 3 * LANES, form);
+  K(span)
+  at = {K(open_column)(s, j, left, form), K(open_column)(s, j + LANES, left - LANES, form),
+        K(open_column)(s, j + 2 * LANES, vectors == 4 ? left - 2 * LANES : 0, form),
+        K(open_column)(s, j + 3 * LANES, vectors == 4 ? left - 3 * LANES : 0, form)};
+  K(span_vectors) in;
+  if (K(TOGETHER)) {
+    const K(gradient_row) first = K(open_row)(s, s->first, form);
+    in = K(load_span)(&at, &first, form);
+  }
   for (int row = s->first; row < count; row++) {
-    const K(gradient_row) of = K(open_row)(s, row, form);
+    const K(gradient_row) of = K(open_row)(s, row, form), next = K(open_row)(s, row + 1 < count ? row + 1 : row, form);
     K(rows_form) as = form;
     as.scaled = false;
     if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
-    if (form.scaled && s->scaled >> row & 1) {
-      c0.sum = K(gradient_column)(c0, &of, form);
-      if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, form);
-      if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, form);
-      if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, form);
-      continue;
-    }
-    c0.sum = K(gradient_column)(c0, &of, as);
-    if (c1.n > 0) c1.sum = K(gradient_column)(c1, &of, as);
-    if (vectors == 4 && c2.n > 0) c2.sum = K(gradient_column)(c2, &of, as);
-    if (vectors == 4 && c3.n > 0) c3.sum = K(gradient_column)(c3, &of, as);
+    if (form.scaled && s->scaled >> row & 1 && K(TOGETHER))
+      in = K(finish_together)(&at, in, &of, &next, row + 1 < count, form);
+    else if (form.scaled && s->scaled >> row & 1)
+      K(finish_one_by_one)(&at, &of, form);
+    else if (K(TOGETHER))
+      in = K(finish_together)(&at, in, &of, &next, row + 1 < count, as);
+    else
+      K(finish_one_by_one)(&at, &of, as);
   }
-  K(close_column)(s, c0, form);
-  K(close_column)(s, c1, form);
-  if (vectors == 4) K(close_column)(s, c2, form);
-  if (vectors == 4) K(close_column)(s, c3, form);
+  K(close_column)(s, at.a, form);
+  K(close_column)(s, at.b, form);
+  K(close_column)(s, at.c, form);
+  K(close_column)(s, at.d, form);
 }
 
 /* The vectors that are finished together. */

@@ -2,6 +2,12 @@
  *
  * Vectors of elements from and to memory: n of them, n being the constant LANES or less. */
 
+/* Whether four vectors are worked out, and everything for them loaded, before the first of them is stored, where the
+ * registers have room for them. A load waits for a store before it whose address has the same last twelve bits, and on
+ * registers of 512 bits of some processors so long that a loop takes several times as long: where y lies a few lines
+ * after x or a weight in that sense, or dx after the next row. */
+enum { K(TOGETHER) = VEC_REGISTERS >= 32 };
+
 /* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */
 INLINE VEC K(load)(const char *p, int64_t j, int n, bool wide) {
   if (T != RMS_F32 && wide) {

@@ -65,25 +65,57 @@ INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(commo
   return K(load_source)(&s->src, j, n, (K(reading)){.residual = form.residual, .gated = form.gated});
 }
 
-/* act: of a gate after the norm. */
-INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC act, VEC r, VEC mean, int64_t j, int n,
-                            K(common_form) form) {
-  if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+/* The element of y. act: of a gate after the norm. */
+INLINE VEC K(common_value)(const K(common_segment) * s, VEC v, VEC act, VEC r, VEC mean, int64_t j, int n,
+                           K(common_form) form) {
   if (form.layer) v = V(sub)(v, mean);
   v = V(mul)(v, r);
-  if (form.mixed) {
-    v = K(apply_mixed)(s, v, j, n, form);
-    if (form.clean)
-      K(put_clean)(s->y, j, n, v, form.stream);
-    else
-      K(put_type)(s->y, j, n, v, form.y, form.stream);
-    return;
-  }
+  if (form.mixed) return K(apply_mixed)(s, v, j, n, form);
   if (form.before) v = V(round_clean)(v, T);
   v = K(apply_gain)(s, v, j, n, form);
   if (form.after && form.before && s->product) v = V(round_clean)(v, T);
-  if (form.after) v = V(mul)(v, act);
-  K(put_clean)(s->y, j, n, v, form.stream);
+  return form.after ? V(mul)(v, act) : v;
+}
+
+INLINE void K(put_sum)(const K(common_segment) * s, VEC v, int64_t j, int n, K(common_form) form) {
+  if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+}
+
+INLINE void K(put_y)(const K(common_segment) * s, VEC y, int64_t j, int n, K(common_form) form) {
+  if (form.mixed && !form.clean)
+    K(put_type)(s->y, j, n, y, form.y, form.stream);
+  else
+    K(put_clean)(s->y, j, n, y, form.stream);
+}
+
+INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC act, VEC r, VEC mean, int64_t j, int n,
+                            K(common_form) form) {
+  K(put_sum)(s, v, j, n, form);
+  K(put_y)(s, K(common_value)(s, v, act, r, mean, j, n, form), j, n, form);
+}
+
+/* The four vectors of a quad: see K(TOGETHER). */
+INLINE void K(store_quad)(const K(common_segment) * s, K(lanes) v, K(lanes) act, VEC r, VEC mean, int64_t j,
+                          K(common_form) form) {
+  const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
+  if (!K(TOGETHER)) {
+    K(common_store)(s, v.a, act.a, r, mean, j, LANES, form);
+    K(common_store)(s, v.b, act.b, r, mean, b, LANES, form);
+    K(common_store)(s, v.c, act.c, r, mean, c, LANES, form);
+    K(common_store)(s, v.d, act.d, r, mean, d, LANES, form);
+    return;
+  }
+  const K(lanes) y = {
+      K(common_value)(s, v.a, act.a, r, mean, j, LANES, form), K(common_value)(s, v.b, act.b, r, mean, b, LANES, form),
+      K(common_value)(s, v.c, act.c, r, mean, c, LANES, form), K(common_value)(s, v.d, act.d, r, mean, d, LANES, form)};
+  K(put_sum)(s, v.a, j, LANES, form);
+  K(put_sum)(s, v.b, b, LANES, form);
+  K(put_sum)(s, v.c, c, LANES, form);
+  K(put_sum)(s, v.d, d, LANES, form);
+  K(put_y)(s, y.a, j, LANES, form);
+  K(put_y)(s, y.b, b, LANES, form);
+  K(put_y)(s, y.c, c, LANES, form);
+  K(put_y)(s, y.d, d, LANES, form);
 }
 
 INLINE void K(common_vector)(const K(common_segment) * s, VEC r, VEC mean, int64_t j, int n, K(common_form) form) {
@@ -106,24 +138,19 @@ INLINE void K(gated_quad)(const K(common_segment) * s, VEC r, VEC mean, int64_t 
   }
   act = v;
   if (form.after) act = K(load_gates)(s->gate, j, s->src.sigmoid);
-  K(common_store)(s, v.a, act.a, r, mean, j, LANES, form);
-  K(common_store)(s, v.b, act.b, r, mean, j + LANES, LANES, form);
-  K(common_store)(s, v.c, act.c, r, mean, j + 2 * LANES, LANES, form);
-  K(common_store)(s, v.d, act.d, r, mean, j + 3 * LANES, LANES, form);
+  K(store_quad)(s, v, act, r, mean, j, form);
 }
 
-/* One quad, whose first vector is v0. Returns the first vector of the next quad, if there is one. All loads come before
- * the first store: a load waits for a store before it whose address has the same last twelve bits, as where y lies a
- * line after x. */
+/* One quad, whose first vector is v0. Returns the first vector of the next quad, if there is one. All loads of x come
+ * before the first store: a load waits for a store before it whose address has the same last twelve bits, as where y
+ * lies a line after x. */
 INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, int64_t j, bool more,
                           K(common_form) form) {
-  VEC v1 = K(common_load)(s, j + LANES, LANES, form), v2 = K(common_load)(s, j + 2 * LANES, LANES, form);
-  VEC v3 = K(common_load)(s, j + 3 * LANES, LANES, form), next = v0;
+  const K(lanes) v = {v0, K(common_load)(s, j + LANES, LANES, form), K(common_load)(s, j + 2 * LANES, LANES, form),
+                      K(common_load)(s, j + 3 * LANES, LANES, form)};
+  VEC next = v0;
   if (more) next = K(common_load)(s, j + K(QUAD), LANES, form);
-  K(common_store)(s, v0, v0, r, mean, j, LANES, form);
-  K(common_store)(s, v1, v1, r, mean, j + LANES, LANES, form);
-  K(common_store)(s, v2, v2, r, mean, j + 2 * LANES, LANES, form);
-  K(common_store)(s, v3, v3, r, mean, j + 3 * LANES, LANES, form);
+  K(store_quad)(s, v, v, r, mean, j, form);
   return next;
 }
 

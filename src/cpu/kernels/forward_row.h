@@ -8,15 +8,40 @@ typedef struct {
   bool weighted, wide, before;
 } K(row_form);
 
-INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
+INLINE VEC K(row_value)(VEC v, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
   VEC h = V(mul)(v, r);
   if (form.before) h = V(round_clean)(h, T);
-  if (form.weighted) h = V(mul)(h, K(load)(weight, j, n, form.wide));
+  return form.weighted ? V(mul)(h, K(load)(weight, j, n, form.wide)) : h;
+}
+
+INLINE void K(row_put)(char *y, VEC value, int64_t j, int n, K(row_form) form) {
   /* an f32 weight may hold a NaN with a payload: see V(store_clean) */
   if (form.wide && n == LANES)
-    V(store)(y + j * T_SIZE, h, T, EO);
+    V(store)(y + j * T_SIZE, value, T, EO);
   else
-    K(put_clean)(y, j, n, h, false);
+    K(put_clean)(y, j, n, value, false);
+}
+
+INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
+  K(row_put)(y, K(row_value)(v, weight, r, j, n, form), j, n, form);
+}
+
+/* The four vectors of a quad: see K(TOGETHER). */
+INLINE void K(row_quad)(char *y, K(lanes) v, const char *weight, VEC r, int64_t j, K(row_form) form) {
+  const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
+  if (!K(TOGETHER)) {
+    K(row_store)(y, v.a, weight, r, j, LANES, form);
+    K(row_store)(y, v.b, weight, r, b, LANES, form);
+    K(row_store)(y, v.c, weight, r, c, LANES, form);
+    K(row_store)(y, v.d, weight, r, d, LANES, form);
+    return;
+  }
+  v = (K(lanes)){K(row_value)(v.a, weight, r, j, LANES, form), K(row_value)(v.b, weight, r, b, LANES, form),
+                 K(row_value)(v.c, weight, r, c, LANES, form), K(row_value)(v.d, weight, r, d, LANES, form)};
+  K(row_put)(y, v.a, j, LANES, form);
+  K(row_put)(y, v.b, b, LANES, form);
+  K(row_put)(y, v.c, c, LANES, form);
+  K(row_put)(y, v.d, d, LANES, form);
 }
 
 INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
@@ -30,13 +55,10 @@ INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, i
   VEC first = r;
   if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
-    VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
-    VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
+    const K(lanes) v = {first, K(load)(x, j + LANES, LANES, false), K(load)(x, j + 2 * LANES, LANES, false),
+                        K(load)(x, j + 3 * LANES, LANES, false)};
     if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
-    K(row_store)(y, v0, weight, r, j, LANES, form);
-    K(row_store)(y, v1, weight, r, j + LANES, LANES, form);
-    K(row_store)(y, v2, weight, r, j + 2 * LANES, LANES, form);
-    K(row_store)(y, v3, weight, r, j + 3 * LANES, LANES, form);
+    K(row_quad)(y, v, weight, r, j, form);
   }
   return j;
 }

@@ -45,6 +45,24 @@ INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int
   K(short_store)(y, K(load)(x, j, n, false), gain, r, j, n, form);
 }
 
+/* The four vectors of a quad: see K(TOGETHER). */
+INLINE void K(short_quad)(char *y, K(lanes) v, const REAL *gain, VEC r, int64_t j, K(short_form) form) {
+  const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
+  if (!K(TOGETHER)) {
+    K(short_store)(y, v.a, gain, r, j, LANES, form);
+    K(short_store)(y, v.b, gain, r, b, LANES, form);
+    K(short_store)(y, v.c, gain, r, c, LANES, form);
+    K(short_store)(y, v.d, gain, r, d, LANES, form);
+    return;
+  }
+  v = (K(lanes)){K(short_value)(v.a, gain, r, j, LANES, form), K(short_value)(v.b, gain, r, b, LANES, form),
+                 K(short_value)(v.c, gain, r, c, LANES, form), K(short_value)(v.d, gain, r, d, LANES, form)};
+  K(put_clean)(y, j, LANES, v.a, form.stream);
+  K(put_clean)(y, b, LANES, v.b, form.stream);
+  K(put_clean)(y, c, LANES, v.c, form.stream);
+  K(put_clean)(y, d, LANES, v.d, form.stream);
+}
+
 /* Any width. The loads of x come before the stores, and the first one of a quad before those of the quad before it: see
  * K(common_quad). */
 INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_t width, K(short_form) form) {
@@ -53,13 +71,10 @@ INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_
   if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, form);
   if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
-    VEC v0 = first, v1 = K(load)(x, j + LANES, LANES, false);
-    VEC v2 = K(load)(x, j + 2 * LANES, LANES, false), v3 = K(load)(x, j + 3 * LANES, LANES, false);
+    const K(lanes) v = {first, K(load)(x, j + LANES, LANES, false), K(load)(x, j + 2 * LANES, LANES, false),
+                        K(load)(x, j + 3 * LANES, LANES, false)};
     if (j + 2 * K(QUAD) <= width) first = K(load)(x, j + K(QUAD), LANES, false);
-    K(short_store)(y, v0, gain, r, j, LANES, form);
-    K(short_store)(y, v1, gain, r, j + LANES, LANES, form);
-    K(short_store)(y, v2, gain, r, j + 2 * LANES, LANES, form);
-    K(short_store)(y, v3, gain, r, j + 3 * LANES, LANES, form);
+    K(short_quad)(y, v, gain, r, j, form);
   }
   for (; j + LANES <= width; j += LANES)
     K(short_vector)(y, x, gain, r, j, LANES, form);
@@ -213,10 +228,27 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_
 
 /* ---- LayerNorm ---- */
 
+INLINE VEC K(layer_value)(const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j, int n) {
+  VEC h = V(mul)(V(sub)(K(load)(x, j, n, false), mean), r);
+  return V(fma)(h, K(load_gain)(gain, j, n), K(load_gain)(bias, j, n));
+}
+
 INLINE void K(layer_vector)(char *y, const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j,
                             int n, bool stream) {
-  VEC h = V(mul)(V(sub)(K(load)(x, j, n, false), mean), r);
-  K(put_clean)(y, j, n, V(fma)(h, K(load_gain)(gain, j, n), K(load_gain)(bias, j, n)), stream);
+  K(put_clean)(y, j, n, K(layer_value)(x, gain, bias, r, mean, j, n), stream);
+}
+
+/* The four vectors of a quad, whose loads come before its stores: see K(TOGETHER). */
+INLINE void K(layer_quad)(char *y, const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j,
+                          bool stream) {
+  const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
+  const K(lanes)
+      v = {K(layer_value)(x, gain, bias, r, mean, j, LANES), K(layer_value)(x, gain, bias, r, mean, b, LANES),
+           K(layer_value)(x, gain, bias, r, mean, c, LANES), K(layer_value)(x, gain, bias, r, mean, d, LANES)};
+  K(put_clean)(y, j, LANES, v.a, stream);
+  K(put_clean)(y, b, LANES, v.b, stream);
+  K(put_clean)(y, c, LANES, v.c, stream);
+  K(put_clean)(y, d, LANES, v.d, stream);
 }
 
 INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stream) {
@@ -227,6 +259,8 @@ INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stre
     const VEC r = V(set)(batch->r[b]), mean = V(set)(batch->mean[b]);
     int64_t j = K(to_line)(y, width);
     if (j > 0) K(layer_vector)(y, x, gain, bias, r, mean, 0, (int)j, stream);
+    for (; K(TOGETHER) && j + K(QUAD) <= width; j += K(QUAD))
+      K(layer_quad)(y, x, gain, bias, r, mean, j, stream);
     for (; j + LANES <= width; j += LANES)
       K(layer_vector)(y, x, gain, bias, r, mean, j, LANES, stream);
     if (j < width) K(layer_vector)(y, x, gain, bias, r, mean, j, (int)(width - j), stream);
