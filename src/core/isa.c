@@ -3,11 +3,13 @@
  * Which instruction set is in use: one atomic pointer to a table of kernels. The first call publishes its own choice
  * only if no other thread has forced one in the meantime. This file is compiled for the oldest CPU that the build
  * supports. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/detect.h"
+#include "halves.h"
 #include "run.h"
 
 static const struct {
@@ -40,6 +42,34 @@ static const rms_kernels *find(const char *name) {
   return NULL;
 }
 
+#if defined(RMS_WITH_AVX512) && defined(RMS_WITH_AVX2)
+/* The automatic choice where there is AVX-512: its table, with the forward of f16 on registers of 256 bits where that
+ * is quicker. Naming avx512 gives its table as it is. */
+static rms_kernels with_best_halves;
+
+static void find_best_halves(void) {
+  const rms_kernels *narrow = &rms_kernels_avx2;
+  rms_kernels best = rms_kernels_avx512;
+  if (rms_halves_are_quicker(narrow, &rms_kernels_avx512)) {
+    best.row[RMS_F16] = narrow->row[RMS_F16];
+    best.forward[RMS_F16] = narrow->forward[RMS_F16];
+    best.stats[RMS_F16] = narrow->stats[RMS_F16];
+  }
+  with_best_halves = best;
+}
+
+static const rms_kernels *refine(const rms_kernels *kernels) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (kernels != &rms_kernels_avx512) return kernels;
+  pthread_once(&once, find_best_halves);
+  return &with_best_halves;
+}
+#else
+static const rms_kernels *refine(const rms_kernels *kernels) {
+  return kernels;
+}
+#endif
+
 static const rms_kernels *choose(void) {
   const char *name = getenv("RMSNORM_ISA");
   if (name && *name) {
@@ -47,7 +77,7 @@ static const rms_kernels *choose(void) {
     return named ? named : &unusable;
   }
   for (int i = TABLES - 1; i > 0; i--)
-    if (tables[i].usable()) return tables[i].kernels;
+    if (tables[i].usable()) return refine(tables[i].kernels);
   return tables[0].kernels;
 }
 
@@ -62,7 +92,7 @@ const rms_kernels *rms_active_kernels(void) {
 
 int rms_isa_number(const rms_kernels *kernels) {
   int i = TABLES - 1;
-  while (i > 0 && tables[i].kernels != kernels)
+  while (i > 0 && tables[i].kernels->name != kernels->name)
     i--;
   return i;
 }
