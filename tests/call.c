@@ -147,6 +147,7 @@ t_layout t_layout_draw(t_rng *rng) {
   if (one_in(rng, 3)) layout.in_place = (unsigned)t_random_below(rng, 2048);
   layout.stream_bytes = one_in(rng, 2) ? 0 : INT64_MAX;
   layout.channels_first = one_in(rng, 5);
+  if (one_in(rng, 3)) layout.behind = 64 * (size_t)t_random_below(rng, 6);
   return layout;
 }
 
@@ -210,14 +211,14 @@ const char *t_describe(const t_call *call, const t_layout *layout) {
            " offset=%g round=%d steps=%d gate=%d,%d y=%s weight=%s residual=%s grad=%s gain=%d per_inner=%d+%" PRId64
            " parts=0x%x "
            "accumulate=%d q=%d,%" PRId64 ",%g data=%d seed=%" PRIu64 " | gaps %" PRId64 ",%" PRId64
-           " major=%d channels_first=%d flush=%d+%zu in_place=0x%x split=%d stream=%" PRId64,
+           " major=%d channels_first=%d flush=%d+%zu+%zu in_place=0x%x split=%d stream=%" PRId64,
            isa ? isa : "none", (int)s->kind, dtype_name(s->dtype), call->outer, call->inner, s->cols, call->first_outer,
            s->eps, (int)s->eps_place, s->partial, call->indexed ? " indexed" : "", s->groups, s->weight_offset,
            (int)s->rounding, (int)s->steps, (int)s->gate_place, (int)s->activation, dtype_name(s->y_dtype),
            dtype_name(s->weight_dtype), dtype_name(s->residual_dtype), dtype_name(s->grad_dtype), (int)s->gain_rounding,
            s->weight_per_inner, call->weight_gap, call->parts, call->accumulate, (int)s->q_dtype, s->scale_block,
            s->scale_least, (int)call->data, call->seed, layout->outer_gap, layout->inner_gap, layout->inner_major,
-           layout->channels_first, (int)layout->flush, layout->offset, layout->in_place, layout->split,
+           layout->channels_first, (int)layout->flush, layout->offset, layout->behind, layout->in_place, layout->split,
            layout->stream_bytes);
   return text;
 }

@@ -79,10 +79,11 @@ typedef struct t_layout {
   int inner_major;              /* 1: the outer index varies fastest in memory */
   int channels_first; /* 1: the inner index does, and inner_gap lies after each column of it: short rows only */
   t_flush flush;
-  size_t offset;          /* T_FLUSH_START only: rows start this many bytes after a page boundary */
-  unsigned in_place;      /* T_Y_IN_X...; one that the call's types do not allow is left out */
-  int split;              /* 1: through rms_stats, rms_apply, rms_backward_stats, rms_backward_apply */
-  int64_t stream_bytes;   /* for rms_stream_threshold_set */
+  size_t offset;        /* T_FLUSH_START only: rows start this many bytes after a page boundary */
+  size_t behind;        /* T_FLUSH_START only: y, dx and dgate start this many bytes behind the others in that sense */
+  unsigned in_place;    /* T_Y_IN_X...; one that the call's types do not allow is left out */
+  int split;            /* 1: through rms_stats, rms_apply, rms_backward_stats, rms_backward_apply */
+  int64_t stream_bytes; /* for rms_stream_threshold_set */
   const t_around *around; /* or NULL */
 } t_layout;
 

@@ -136,6 +136,7 @@ static char *place(void *ctx, const verify_case *c, verify_role role) {
   size_t alignment = alignment_of(c, role), bytes = c->tensor[role].bytes;
   size_t offset = role == VERIFY_WORKSPACE ? 0 : layout->offset / alignment * alignment;
   if (role == VERIFY_WORKSPACE) bytes = (bytes + 63) / 64 * 64;
+  if (role == VERIFY_Y || role == VERIFY_DX || role == VERIFY_DGATE) offset += layout->behind;
   t_guard *room = &rooms[role];
   if (!t_guard_fits(room, bytes + offset) || room->room_bytes > bytes + offset + (1u << 20)) {
     t_guard_free(room);

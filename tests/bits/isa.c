@@ -53,6 +53,26 @@ static void offsets(void) {
         }
 }
 
+/* Results that lie some lines behind what is read, modulo pages, where loads and stores go in another order. */
+static void behind(void) {
+  static const int64_t cols[] = {64, 100, 128, 192, 256, 300, 768, 1024, 4096};
+  for (size_t c = 0; c < T_COUNT(cols); c++)
+    for (size_t d = 0; d < T_COUNT(dtypes); d++)
+      for (size_t kind = 0; kind < T_COUNT(kinds); kind++)
+        for (int64_t k = 0; k < t_effort(cols[c] < 1000 ? 12 : 6) && t_failures() < 20; k++) {
+          t_call call = t_call_number(k, kinds[kind], dtypes[d], cols[c]);
+          if (k % 2) call.parts |= T_WEIGHT; /* and nothing unusual: the loops for most models */
+          if (k % 2) verify_spec_set_types(&call.spec, dtypes[d]);
+          if (k % 2) call.spec.groups = 0, call.spec.indices = NULL, call.indexed = 0, call.parts &= ~(unsigned)T_NO_Y;
+          t_call_repair(&call);
+          t_layout layout = t_dense;
+          layout.flush = T_FLUSH_START;
+          layout.behind = 64 << k % 3;
+          layout.stream_bytes = INT64_MAX;
+          compare(&call, &layout);
+        }
+}
+
 /* Values at the edges of the types' ranges: scaled rows, zeros, NaN and infinities. */
 static void values(void) {
   static const int64_t cols[] = {1, 6, 33, 64, 100, 300};
@@ -165,8 +185,8 @@ static void groups(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"sizes", sizes},         {"offsets", offsets},  {"values", values},
-                                 {"at_random", at_random}, {"large", large},      {"groups", groups},
-                                 {"quantised", quantised}, {"beside_y", beside_y}};
+  static const t_case cases[] = {{"sizes", sizes},   {"offsets", offsets},     {"behind", behind},
+                                 {"values", values}, {"at_random", at_random}, {"large", large},
+                                 {"groups", groups}, {"quantised", quantised}, {"beside_y", beside_y}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

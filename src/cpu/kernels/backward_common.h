@@ -24,6 +24,7 @@ typedef struct {
   bool stream, mixed;        /* mixed: see backward_segment.h */
   bool before, product;      /* rounding before the weight, and of products with it */
   bool terms;                /* mixed: and of the two terms of dx */
+  bool together;             /* see K(TOGETHER) */
   int first, count;          /* rows first..count-1 are to be finished */
   unsigned scaled;           /* a bit for each row that must be scaled */
   K(row_scale) scale[K(BATCH)];
@@ -205,10 +206,9 @@ INLINE K(span_vectors) K(load_span)(const K(span) * at, const K(gradient_row) * 
   return in;
 }
 
-/* A row whose vectors are loaded. Those of the next one, if there is one, are loaded before the first store: see
- * K(TOGETHER). */
-INLINE K(span_vectors) K(finish_together)(K(span) * at, K(span_vectors) in, const K(gradient_row) * of,
-                                          const K(gradient_row) * next, bool more, K(rows_form) form) {
+/* A row whose vectors are loaded. Those of the next one, if there is one, are loaded before the first store. */
+INLINE K(span_vectors) K(finish_loaded)(K(span) * at, K(span_vectors) in, const K(gradient_row) * of,
+                                        const K(gradient_row) * next, bool more, K(rows_form) form) {
   const VEC a = K(take_column)(&at->a, in.a, of, form), b = K(take_column)(&at->b, in.b, of, form);
   const VEC c = K(take_column)(&at->c, in.c, of, form), d = K(take_column)(&at->d, in.d, of, form);
   if (more) in = K(load_span)(at, next, form);
@@ -219,43 +219,66 @@ INLINE K(span_vectors) K(finish_together)(K(span) * at, K(span_vectors) in, cons
   return in;
 }
 
-INLINE void K(finish_one_by_one)(K(span) * at, const K(gradient_row) * of, K(rows_form) form) {
+/* All rows: see K(TOGETHER). */
+INLINE void K(finish_together)(const K(gradient_rows) * s, K(span) * at, int64_t j, int64_t left, K(rows_form) form) {
+  K(rows_form) unscaled = form;
+  unscaled.scaled = false;
+  K(gradient_row) of = K(open_row)(s, s->first, form);
+  K(span_vectors) in = K(load_span)(at, &of, form);
+  for (int row = s->first; row < s->count; row++) {
+    const bool more = row + 1 < s->count;
+    const K(gradient_row) next = K(open_row)(s, more ? row + 1 : row, form);
+    if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
+    if (form.scaled && s->scaled >> row & 1)
+      in = K(finish_loaded)(at, in, &of, &next, more, form);
+    else
+      in = K(finish_loaded)(at, in, &of, &next, more, unscaled);
+    of = next;
+  }
+}
+
+INLINE void K(finish_columns_of)(K(span) * at, const K(gradient_row) * of, K(rows_form) form) {
   K(finish_column)(&at->a, of, form);
   K(finish_column)(&at->b, of, form);
   K(finish_column)(&at->c, of, form);
   K(finish_column)(&at->d, of, form);
 }
 
+INLINE void K(finish_one_by_one)(const K(gradient_rows) * s, K(span) * at, int64_t j, int64_t left, K(rows_form) form) {
+  const int count = s->count;
+  K(rows_form) unscaled = form;
+  unscaled.scaled = false;
+  for (int row = s->first; row < count; row++) {
+    const K(gradient_row) of = K(open_row)(s, row, form);
+    if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
+    if (form.scaled && s->scaled >> row & 1)
+      K(finish_columns_of)(at, &of, form);
+    else
+      K(finish_columns_of)(at, &of, unscaled);
+  }
+}
+
 /* Columns j..j+left-1, of which there may be as many as fit in the registers: two or four vectors. */
 INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, int vectors, K(rows_form) form) {
-  const int count = s->count;
   K(span)
   at = {K(open_column)(s, j, left, form), K(open_column)(s, j + LANES, left - LANES, form),
         K(open_column)(s, j + 2 * LANES, vectors == 4 ? left - 2 * LANES : 0, form),
         K(open_column)(s, j + 3 * LANES, vectors == 4 ? left - 3 * LANES : 0, form)};
-  K(span_vectors) in;
-  if (K(TOGETHER)) {
-    const K(gradient_row) first = K(open_row)(s, s->first, form);
-    in = K(load_span)(&at, &first, form);
-  }
-  for (int row = s->first; row < count; row++) {
-    const K(gradient_row) of = K(open_row)(s, row, form), next = K(open_row)(s, row + 1 < count ? row + 1 : row, form);
-    K(rows_form) as = form;
-    as.scaled = false;
-    if (s->ahead_dy) K(fetch_columns)(s, row, j, left, form);
-    if (form.scaled && s->scaled >> row & 1 && K(TOGETHER))
-      in = K(finish_together)(&at, in, &of, &next, row + 1 < count, form);
-    else if (form.scaled && s->scaled >> row & 1)
-      K(finish_one_by_one)(&at, &of, form);
-    else if (K(TOGETHER))
-      in = K(finish_together)(&at, in, &of, &next, row + 1 < count, as);
-    else
-      K(finish_one_by_one)(&at, &of, as);
-  }
+  if (K(TOGETHER) && s->together)
+    K(finish_together)(s, &at, j, left, form);
+  else
+    K(finish_one_by_one)(s, &at, j, left, form);
   K(close_column)(s, at.a, form);
   K(close_column)(s, at.b, form);
   K(close_column)(s, at.c, form);
   K(close_column)(s, at.d, form);
+}
+
+/* Whether dx lies close behind x or dy, those of its row or of the next one. */
+INLINE bool K(rows_go_together)(const K(gradient_rows) * s) {
+  const int next = s->count > 1 ? 1 : 0;
+  return K(TOGETHER) && (K(is_close_behind)(s->dx[0], s->x[0]) || K(is_close_behind)(s->dx[0], s->dy[0]) ||
+                         K(is_close_behind)(s->dx[0], s->x[next]) || K(is_close_behind)(s->dx[0], s->dy[next]));
 }
 
 /* The vectors that are finished together. */

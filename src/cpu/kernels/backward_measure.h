@@ -108,6 +108,7 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
  * one row after the other. */
 static void K(end_rows)(K(gradient_rows) * rows, bool layer) {
   const int count = rows->count;
+  if (count > 0) rows->together = K(rows_go_together)(rows);
   if (count <= 1 || !rows->stream || T != REAL_TYPE || rows->width <= K(STRETCH)) {
     rows->first = 0, rows->from = 0, rows->to = rows->width;
     if (count > 0) K(write_gradient_rows)(rows, layer);

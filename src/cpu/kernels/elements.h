@@ -2,10 +2,14 @@
  *
  * Vectors of elements from and to memory: n of them, n being the constant LANES or less. */
 
-/* Whether four vectors are worked out, and everything for them loaded, before the first of them is stored, where the
- * registers have room for them. A load waits for a store before it whose address has the same last twelve bits, and on
- * registers of 512 bits of some processors so long that a loop takes several times as long: where y lies a few lines
- * after x or a weight in that sense, or dx after the next row. */
+/* A load waits for a store before it whose address has the same last twelve bits: where y lies up to five lines behind
+ * x or a weight in that sense, or dx behind the next row, a loop that stores each vector when it is done takes up to
+ * six times as long. There four vectors are worked out, and everything for them is loaded, before the first is stored,
+ * if the registers have room for them. Elsewhere that order would be the slower one. */
+INLINE bool K(is_close_behind)(const void *to, const void *from) {
+  return (((uintptr_t)to - (uintptr_t)from) & 4095) - 1 < 5 * 64;
+}
+
 enum { K(TOGETHER) = VEC_REGISTERS >= 32 };
 
 /* n elements from element j of p on, stored as f32 if wide, as T otherwise. n is the constant LANES, or less. */

@@ -17,6 +17,7 @@ typedef struct {
   bool raw, weighted, biased, mixed;
   bool before, product; /* rounding before the weight, and of the product with it */
   bool stream_y, stream_residual, spaced;
+  bool together; /* see K(TOGETHER) */
 } K(common_segment);
 
 /* What is known at the call. Which of gain and bias there are may be looked at for each vector. */
@@ -94,11 +95,19 @@ INLINE void K(common_store)(const K(common_segment) * s, VEC v, VEC act, VEC r, 
   K(put_y)(s, K(common_value)(s, v, act, r, mean, j, n, form), j, n, form);
 }
 
-/* The four vectors of a quad: see K(TOGETHER). */
+/* Whether y lies close behind anything that is read beside the stores. */
+INLINE bool K(goes_together)(const K(common_segment) * s) {
+  const void *gain = s->gain ? (const void *)s->gain : s->raw_gain,
+             *bias = s->bias ? (const void *)s->bias : s->raw_bias;
+  return K(TOGETHER) && (K(is_close_behind)(s->y, s->src.x) || (gain && K(is_close_behind)(s->y, gain)) ||
+                         (bias && K(is_close_behind)(s->y, bias)));
+}
+
+/* The four vectors of a quad. */
 INLINE void K(store_quad)(const K(common_segment) * s, K(lanes) v, K(lanes) act, VEC r, VEC mean, int64_t j,
                           K(common_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!K(TOGETHER)) {
+  if (!s->together) {
     K(common_store)(s, v.a, act.a, r, mean, j, LANES, form);
     K(common_store)(s, v.b, act.b, r, mean, b, LANES, form);
     K(common_store)(s, v.c, act.c, r, mean, c, LANES, form);
@@ -157,6 +166,7 @@ INLINE VEC K(common_quad)(const K(common_segment) * s, VEC v0, VEC r, VEC mean, 
 INLINE void K(common_loop)(const K(common_segment) * given, REAL r_, REAL mean_, K(common_form) form) {
   K(common_segment) s = *given; /* a copy that no store can change: its members stay in registers */
   s.src.x_type = T;
+  s.together = K(goes_together)(given);
   VEC r = V(set)(r_), mean = V(set)(mean_);
   int64_t j = form.mixed ? 0 : K(to_line)(s.y, s.width), width = s.width;
   if (j > 0) K(common_vector)(&s, r, mean, 0, (int)j, form);

@@ -6,6 +6,7 @@
 /* What is known at the call: a weight, in f32 beside other data; rounding before it. */
 typedef struct {
   bool weighted, wide, before;
+  bool together; /* see K(TOGETHER); the only one that need not be a constant */
 } K(row_form);
 
 INLINE VEC K(row_value)(VEC v, const char *weight, VEC r, int64_t j, int n, K(row_form) form) {
@@ -26,10 +27,10 @@ INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, i
   K(row_put)(y, K(row_value)(v, weight, r, j, n, form), j, n, form);
 }
 
-/* The four vectors of a quad: see K(TOGETHER). */
+/* The four vectors of a quad. */
 INLINE void K(row_quad)(char *y, K(lanes) v, const char *weight, VEC r, int64_t j, K(row_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!K(TOGETHER)) {
+  if (!form.together) {
     K(row_store)(y, v.a, weight, r, j, LANES, form);
     K(row_store)(y, v.b, weight, r, b, LANES, form);
     K(row_store)(y, v.c, weight, r, c, LANES, form);
@@ -52,6 +53,7 @@ INLINE void K(row_vector)(char *y, const char *x, const char *weight, VEC r, int
  * one of a quad before those of the quad before it: see K(common_quad). */
 INLINE int64_t K(row_quads)(char *y, const char *x, const char *weight, VEC r, int64_t j, int64_t width,
                             K(row_form) form) {
+  form.together = K(TOGETHER) && (K(is_close_behind)(y, x) || (form.weighted && K(is_close_behind)(y, weight)));
   VEC first = r;
   if (j + K(QUAD) <= width) first = K(load)(x, j, LANES, false);
   for (; j + K(QUAD) <= width; j += K(QUAD)) {

@@ -26,9 +26,10 @@ typedef struct {
   int e[K(BATCH)]; /* of the rows that must be scaled: by 2^e */
 } K(batch);
 
-/* What is known at the call: non-temporal stores; rounding before the weight. */
+/* What is known at the call: non-temporal stores; rounding before the weight. And what is not: see K(TOGETHER). */
 typedef struct {
   bool stream, before;
+  bool together;
 } K(short_form);
 
 INLINE VEC K(short_value)(VEC v, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form) {
@@ -45,10 +46,10 @@ INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int
   K(short_store)(y, K(load)(x, j, n, false), gain, r, j, n, form);
 }
 
-/* The four vectors of a quad: see K(TOGETHER). */
+/* The four vectors of a quad. */
 INLINE void K(short_quad)(char *y, K(lanes) v, const REAL *gain, VEC r, int64_t j, K(short_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!K(TOGETHER)) {
+  if (!form.together) {
     K(short_store)(y, v.a, gain, r, j, LANES, form);
     K(short_store)(y, v.b, gain, r, b, LANES, form);
     K(short_store)(y, v.c, gain, r, c, LANES, form);
@@ -135,13 +136,15 @@ INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, K(sh
       K(write_short)(y, x, gain, V(set)(*r), whole, rest, form);
 }
 
-/* Whether y lies up to a quad after x, modulo 4096: where loads that follow stores wait for them. */
-INLINE bool K(is_close_behind)(const K(batch) * batch) {
-  return (((uintptr_t)batch->y - (uintptr_t)batch->x) & 4095) - 1 < 4 * 64 - 1;
+/* Whether y lies close behind what is read beside the stores; the gain: behind that of the first row. */
+INLINE bool K(batch_is_close)(const K(batch) * batch) {
+  return K(is_close_behind)(batch->y, batch->x) || K(is_close_behind)(batch->y, batch->gain);
 }
 
 INLINE void K(write_rows)(const K(batch) * batch, int64_t width, K(short_form) form) {
-  switch (width > 2 * K(QUAD) || K(is_close_behind)(batch) ? -1 : (int)(width / LANES)) {
+  const bool close = K(batch_is_close)(batch);
+  form.together = K(TOGETHER) && close;
+  switch (width > 2 * K(QUAD) || close ? -1 : (int)(width / LANES)) {
   case 0:
     K(write_each)(batch, width, 0, form);
     break;
@@ -238,7 +241,7 @@ INLINE void K(layer_vector)(char *y, const char *x, const REAL *gain, const REAL
   K(put_clean)(y, j, n, K(layer_value)(x, gain, bias, r, mean, j, n), stream);
 }
 
-/* The four vectors of a quad, whose loads come before its stores: see K(TOGETHER). */
+/* The four vectors of a quad, whose loads come before its stores. */
 INLINE void K(layer_quad)(char *y, const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j,
                           bool stream) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
@@ -252,6 +255,7 @@ INLINE void K(layer_quad)(char *y, const char *x, const REAL *gain, const REAL *
 }
 
 INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stream) {
+  const bool together = K(TOGETHER) && (K(batch_is_close)(batch) || K(is_close_behind)(batch->y, batch->bias));
   for (int b = batch->from; b < batch->count; b++) {
     const char *x = batch->x + b * batch->x_step;
     char *y = batch->y + b * batch->y_step;
@@ -259,7 +263,7 @@ INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stre
     const VEC r = V(set)(batch->r[b]), mean = V(set)(batch->mean[b]);
     int64_t j = K(to_line)(y, width);
     if (j > 0) K(layer_vector)(y, x, gain, bias, r, mean, 0, (int)j, stream);
-    for (; K(TOGETHER) && j + K(QUAD) <= width; j += K(QUAD))
+    for (; together && j + K(QUAD) <= width; j += K(QUAD))
       K(layer_quad)(y, x, gain, bias, r, mean, j, stream);
     for (; j + LANES <= width; j += LANES)
       K(layer_vector)(y, x, gain, bias, r, mean, j, LANES, stream);
