@@ -216,11 +216,11 @@ static cudaError_t run(const Device &device, const rms_forward_job &job, int64_t
     return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {
       return launch_own<decltype(type)>(p, (form & FORM_LAYER) != 0, device, stream);
     });
-  const int parameters = p.bias ? 2 : p.weight ? 1 : 0;
-  ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters);
+  const int parameters = p.bias ? 2 : p.weight ? 1 : 0, size = (int)element_size(job.lay.dtype);
+  ForwardPlan plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters, size);
   if (plan.role == Role::GENERAL && form & FORM_SHIFTED) {
     form |= FORM_OPTIONS;
-    plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters);
+    plan = plan_forward(device, form, p.vectors, p.rows, p.inner.rows != 0, parameters, size);
   }
   if (plan.role == Role::GENERAL) return run_general(device, job, outer, segments, stream);
   return by_type<false>(job.lay.dtype, [&](auto type) -> cudaError_t {

@@ -155,10 +155,14 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
   const bool packed_weight = p.weight && !(OPTIONS && p.weight_is_f32);
   const bool kept = Block::keeps_weights && packed_weight && !(OPTIONS && p.weight_inner != 0); /* for all rows */
   uint4 *weights = block.weights();
-  if (kept) {
+  constexpr bool keeps_bias = LAYER && !OPTIONS && NV == 8; /* in registers, of which one block in an SM has enough */
+  Packed<T, V> bias[keeps_bias ? NV : 1] = {};
 #pragma unroll
-    for (int i = 0; i < NV; i++)
-      if (t + i * team < own) weights[i * team] = load_shared_by_rows(p.weight + at + (t + i * team) * 16);
+  for (int i = 0; i < NV; i++) {
+    if (t + i * team >= own) continue;
+    if (kept) weights[i * team] = load_shared_by_rows(p.weight + at + (t + i * team) * 16);
+    if constexpr (keeps_bias)
+      if (p.bias) load_vector<true, false>(bias[i], p.bias + at + (t + i * team) * 16, V);
   }
   cluster_wait();
 
@@ -177,6 +181,7 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
     if (t == 0 && block.rank == 0) write_statistic(p, row, st[0]);
     char *y_at = row_at<OPTIONS>(p.y, place) + at + t * 16;
     const int64_t skip = weight_skip<OPTIONS>(p, row);
+    if constexpr (keeps_bias) keep_packed(bias); /* or it would stay in f32 from one row to the next */
     by_rounding<OPTIONS>(p, [&](auto before) {
 #pragma unroll
       for (int i = 0; i < NV; i++) {
@@ -186,8 +191,11 @@ __global__ void __launch_bounds__(CLUSTER_FORWARD_THREADS, OPTIONS || NV == 8 ? 
           take_cell(weight, weights + i * team);
         else if (packed_weight)
           load_vector<true, false>(weight, p.weight + skip + at + (t + i * team) * 16, V);
-        finish_vector<LAYER, OPTIONS, false, before, RMS_GATE_NONE>(p, x[0][i], st[0], weight, weight, skip,
-                                                                    over.vector(i), out);
+        if constexpr (keeps_bias)
+          finish_common<LAYER, RMS_GATE_NONE>(p, x[0][i], st[0], weight, bias[i], weight, out);
+        else
+          finish_vector<LAYER, OPTIONS, false, before, RMS_GATE_NONE>(p, x[0][i], st[0], weight, weight, skip,
+                                                                      over.vector(i), out);
         store_vector<true>(y_at + i * team * 16, out, V);
       }
     });

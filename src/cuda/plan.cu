@@ -58,21 +58,22 @@ static bool plan_wide(const Device &device, int vectors, int64_t rows, int param
   return true;
 }
 
-/* Whether a line has a row of so many vectors, in clusters that the device has. */
-static bool has_blocks(const Device &device, const ForwardLine &line, int vectors, int parameters) {
+/* Whether a line has a row of so many vectors, in clusters that the device has. A row that fits a block takes several
+ * of them where all have enough to do; RMSNorm of f32 is quicker in one. */
+static bool has_blocks(const Device &device, const ForwardLine &line, int vectors, int element_size) {
   if (vectors > line.vectors) return false;
-  /* a row that fits a block takes two of them only where both have enough to do, and not with a bias, for which there
-   * is no room in their shared memory */
-  if (line.role == Role::CLUSTER && line.per_thread == 8 && vectors <= (parameters > 1 ? 4 : 3) * 2048) return false;
+  if (line.takes == layer_alone && line.role == Role::CLUSTER && vectors <= 3 * 2048) return false;
+  if (line.takes == rms_alone && (vectors <= 7 * 1024 || element_size > 2)) return false;
   const int most = device.wide_clusters ? WIDE_CLUSTER : MAX_CLUSTER;
   return line.role != Role::CLUSTER || vectors <= most * line.threads * line.per_thread;
 }
 
-ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner, int parameters) {
+ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner, int parameters,
+                         int element_size) {
   ForwardPlan plan = {Role::GENERAL, 0, 32, 1, 1, 0, 0, 0, device.clusters, 0, 0, 0};
-  while (plan.line < forward_lines &&
-         !(forward_table[plan.line].takes(form) && has_blocks(device, forward_table[plan.line], vectors, parameters) &&
-           holds(forward_table[plan.line].when, device, rows)))
+  while (plan.line < forward_lines && !(forward_table[plan.line].takes(form) &&
+                                        has_blocks(device, forward_table[plan.line], vectors, element_size) &&
+                                        holds(forward_table[plan.line].when, device, rows)))
     plan.line++;
   if (plan.line == forward_lines) return plan;
   const ForwardLine &line = forward_table[plan.line];

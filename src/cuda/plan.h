@@ -111,6 +111,9 @@ constexpr bool options_alone(int form) {
 constexpr bool layer_alone(int form) {
   return form == FORM_LAYER;
 }
+constexpr bool rms_alone(int form) {
+  return form == 0;
+}
 constexpr bool others(int form) {
   return form != FORM_LAYER && !pieces(form);
 }
@@ -153,6 +156,7 @@ constexpr ForwardLine forward_table[] = {
     {  Role::BLOCK,   4096,   8,         1,   512,    false, bare,             When::ALWAYS},
     {  Role::BLOCK,   4096,   8,         1,   512,    false, options_alone,    When::NO_CLUSTERS},
     {  Role::CLUSTER, 65536,  8,         1,   512,    false, layer_alone,      When::CLUSTERS},
+    {  Role::CLUSTER, 8192,   4,         1,   512,    false, rms_alone,        When::CLUSTERS},
     {  Role::BLOCK,   8192,   8,         1,   1024,   false, bare,             When::ALWAYS},
     {  Role::CLUSTER, 16384,  4,         1,   512,    false, aligned_others,   When::CLUSTERS},
     {  Role::CLUSTER, 65536,  8,         1,   512,    false, bare,             When::CLUSTERS},
@@ -199,7 +203,8 @@ struct ForwardPlan {
 };
 
 /* For rows of `vectors` vectors; inner: there are two distances between them; parameters: weight and bias. */
-ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner, int parameters);
+ForwardPlan plan_forward(const Device &device, int form, int vectors, int64_t rows, bool inner, int parameters,
+                         int element_size);
 
 /* Of the forms that round at every step: rows that a team of lanes has one after the other, and the widest row that
  * stays in registers. */

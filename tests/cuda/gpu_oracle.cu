@@ -46,13 +46,15 @@ void test_matrix(const verify_backend *backend, Extent extent) {
 /* Widths on both sides of every change of kernel, and very wide ones. */
 void test_widths(const verify_backend *backend, Extent extent) {
   const char *types[] = {"f32", "bf16", "f16"};
-  const int64_t widths[] = {
-      8, 16, 56, 72, 136, 256, 264, 504, 512, 520, 768, 1024, 1032, 2048, 2560, 5120, 6144, 8192, 8200, 12288, 16384,
-      16392, 20480, 32768, 32776, 49152, 65536, 65544, 100000, 131072, 131080, 200000, 262144, 300000, 1048576, 1048577,
-      /* rows that are not aligned */
-      9, 17, 127, 257, 511, 1023, 4095, 4097, 8191, 8195, 16381, 16387, 32771, 65531, 65537, 131069};
+  const int64_t widths[] = {8, 16, 56, 72, 136, 256, 264, 504, 512, 520, 768, 1024, 1032, 2048, 2560, 5120, 6144, 8192,
+                            8200, 12288, 16384, 16392, 20480, 32768, 32776, 49152, 57352, 65536, 65544, 100000, 131072,
+                            131080, 200000, 262144, 300000, 1048576, 1048577,
+                            /* rows that are not aligned */
+                            9, 17, 127, 257, 511, 1023, 4095, 4097, 8191, 8195, 16381, 16387, 32771, 65531, 65537,
+                            131069};
   const char *problems[] = {"rms:fwd:%s:2x%s:out=y+stats",
                             "layer:fwd:%s:2x%s:bias:w=f32",
+                            "layer:fwd:%s:3x%s:bias:out=y+stats",
                             "rms:bwd:%s:3x%s",
                             "layer:bwd:%s:3x%s:bias:recompute",
                             "rms:fwd:%s:2x%s:res",
@@ -143,8 +145,11 @@ void test_wide(const verify_backend *backend, Extent extent) {
         for (const char *row : rows) {
           char text[256];
           const bool first = strcmp(size, "3x140000") == 0 || strcmp(size, "2x540000") == 0;
-          if (extent == SMALL && (type[0] != 'b' || !first || strcmp(row, ":data=mixed") != 0)) continue;
+          const bool mixed = strcmp(row, ":data=mixed") == 0;
+          if (extent == SMALL && (type[0] != 'b' || !first || !mixed)) continue;
           if (extent == QUICK && (size[0] == '2' || size[1] == '3') && (row[0] || type[0] != 'b')) continue;
+          if (strncmp(size, "130x", 4) == 0 && !mixed) continue; /* the oracle takes half a minute for each of them */
+          if (type[0] != 'b' && row[0] && !mixed) continue;      /* kinds of rows are told alike in every type */
           if (strstr(row, "dydata") && !strstr(form, "bwd")) continue;
           snprintf(text, sizeof text, form, type, size);
           run_text(backend, std::string(text) + row);

@@ -149,6 +149,8 @@ static const struct role {
     {"forward_warp_kernel", 0, RMS_BF16, 1024, LAYER},
     {"forward_block_kernel", 0, RMS_BF16, 4096, 0},
     {"forward_block_kernel", 0, RMS_F32, 32768, 0},
+    {"forward_block_kernel", 0, RMS_BF16, 57344, 0},
+    {"*forward_cluster_kernel", 0, RMS_BF16, 57352, 0},
     {"*forward_cluster_kernel", 0, RMS_BF16, 131072, LAYER},
     {"*forward_cluster_kernel", 0, RMS_BF16, 32768, F32_SUM},
     {"forward_block_kernel", 0, RMS_BF16, 4096, F32_SUM},
