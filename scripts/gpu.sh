@@ -104,7 +104,7 @@ if has report; then
     echo "- Method: CUDA graph replay over rotating buffers (inputs and outputs) of at least 640 MB or 1024 sets, median of 15 replays;"
     echo "  spread: second lowest to second highest. \"warm\" uses the same buffers over and over, so that they stay in L2."
     echo "- GB/s counts the bytes that must move. \"copy\" is the fastest copy with the same mix of reads and writes, \"share\" the"
-    echo "  fraction of its speed."
+    echo "  fraction of its speed, \"host\" the microseconds after which a call returns."
     echo "- The library's kernels overlap their starts with the end of the kernel before them (programmatic dependent launch); the"
     echo "  copies do not."
     echo

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,7 @@ extern "C" {
 
 namespace {
 
-enum { ROUNDS = 15, MOST_SETS = 1024 };
+enum { ROUNDS = 15, MOST_SETS = 1024, HOST_CALLS = 32 };
 constexpr size_t cold_bytes = (size_t)640 << 20; /* of all sets together: several times the L2 */
 
 #define MUST(call)                                                                                                     \
@@ -214,6 +215,23 @@ template <class Queue> Timing time_of(Bench &b, int calls, Queue queue) {
   return {times[ROUNDS / 2], times[1], times[ROUNDS - 2]};
 }
 
+/* Microseconds after which a call returns: the GPU works meanwhile, and its queue has room for all calls of a round. */
+double time_on_host(Bench &b) {
+  using clock = std::chrono::steady_clock;
+  std::vector<double> times;
+  for (int round = -1; round < ROUNDS; round++) {
+    MUST(cudaStreamSynchronize(b.stream));
+    const clock::time_point start = clock::now();
+    for (int i = 0; i < HOST_CALLS; i++)
+      (void)call(b, b.sets[(size_t)i % b.sets.size()]);
+    const std::chrono::duration<double, std::micro> time = clock::now() - start;
+    if (round >= 0) times.push_back(time.count() / HOST_CALLS);
+  }
+  MUST(cudaStreamSynchronize(b.stream));
+  std::sort(times.begin(), times.end());
+  return times[ROUNDS / 2];
+}
+
 /* Parts of a tensor that are as large as the smallest tensor that is moved, about. */
 int parts_of(const Bench &b, verify_role role) {
   auto size = [&](verify_role r) { return (double)rms_dtype_size(b.base.tensor[r].dtype); };
@@ -268,7 +286,7 @@ struct Result {
   const Target *target; /* NULL: none */
   Timing ours, copy;
   Timing warm; /* over and over on the same buffers */
-  double rate, ceiling;
+  double rate, ceiling, host;
 };
 
 /* Returns an exit code, with a reason where it is not CLI_OK. */
@@ -283,6 +301,7 @@ int measure(const verify_problem &problem, Result &r, const char **reason) {
     r.ours = time_ours(b.sets.size());
     if (r.target && r.target->time > 0) r.warm = time_ours(1);
     r.copy = time_copies(b, calls);
+    r.host = time_on_host(b);
     r.rate = b.moved.bytes / r.ours.median * 1e-3;
     r.ceiling = b.moved.bytes / r.copy.median * 1e-3;
   }
@@ -306,8 +325,8 @@ const char *verdict(bool reached) {
 
 void print_text(const Result &r, double partner) {
   const Target none = {}, &target = r.target ? *r.target : none;
-  printf("%-36s %9.2f %9.2f-%9.2f %7.0f %7.0f %6.3f", r.problem, r.ours.median, r.ours.low, r.ours.high, r.rate,
-         r.ceiling, r.rate / r.ceiling);
+  printf("%-36s %9.2f %9.2f-%9.2f %7.0f %7.0f %6.3f %6.2f", r.problem, r.ours.median, r.ours.low, r.ours.high, r.rate,
+         r.ceiling, r.rate / r.ceiling, r.host);
   if (target.share > 0) printf("  %s %.2f of the copy", verdict(r.rate >= target.share * r.ceiling), target.share);
   if (target.rate > 0) printf("  %s %.0f GB/s", verdict(r.rate >= target.rate), target.rate);
   if (target.time > 0)
@@ -326,6 +345,7 @@ void print_json(cli_json *j, const Result &r) {
   cli_json_real(j, "us_high", r.ours.high);
   cli_json_real(j, "gb_per_s", r.rate);
   cli_json_real(j, "copy_gb_per_s", r.ceiling);
+  cli_json_real(j, "host_us", r.host);
   cli_json_close(j);
 }
 
@@ -348,10 +368,10 @@ int bench_cuda(char **problems, int count, int as_json) {
     cli_json_text(&out, "device", "cuda");
     cli_json_open(&out, "results", '[');
   } else {
-    printf("%-36s %9s %19s %7s %7s %6s\n", "problem", "us", "spread", "GB/s", "copy", "share");
+    printf("%-36s %9s %19s %7s %7s %6s %6s\n", "problem", "us", "spread", "GB/s", "copy", "share", "host");
   }
   for (int i = 0; i < total; i++) {
-    Result r = {count ? problems[i] : targets[i].problem, count ? nullptr : &targets[i], {}, {}, {}, 0, 0};
+    Result r = {count ? problems[i] : targets[i].problem, count ? nullptr : &targets[i], {}, {}, {}, 0, 0, 0};
     const char *reason;
     const int code = measure(parsed[(size_t)i], r, &reason);
     if (code != CLI_OK) return cli_error(r.problem, "%s", reason);

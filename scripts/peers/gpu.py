@@ -33,10 +33,11 @@ WIDE = ["32768x128", "32768x1024", "8192x4096", "32768x4096", "16384x8192", "819
         "1024x131072"]  # fmt: skip
 BOTH = [("bf16", shape) for shape in WIDE] + [("f16", "32768x4096"), ("f16", "16384x8192"), ("f32", "16384x4096"),
                                               ("f32", "8192x8192")]  # fmt: skip
+EVERY = [(dtype, shape) for dtype in ("bf16", "f16", "f32") for shape in WIDE]
 GATES = [("bf16", "32768x4096"), ("bf16", "262144x128")]
 CODES = [("bf16", "8192x4096"), ("bf16", "16384x8192")]
 CASES = {
-    "rms": BOTH,
+    "rms": EVERY,
     "rms-bwd": BOTH,
     "gate": GATES,
     "gate-bwd": GATES,
