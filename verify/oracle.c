@@ -93,13 +93,16 @@ static double eps_of(const verify_row *row) {
   return verify_round(verify_arithmetic(row->spec.dtype), row->spec.eps);
 }
 
-/* Near the largest element of the statistic; eps may be larger still, unless a norm is rounded before eps is seen. */
+/* Near the largest element of the statistic; eps may be larger still, unless a norm is rounded before eps is seen.
+ * Elements at the upper end of f64 are left some orders of magnitude larger than one: 1/eps, which is r where they are
+ * all alike, is scaled the other way and must stay a number that can be multiplied exactly. */
 static int choose_scale(const verify_row *row, int64_t start) {
   double most = row->spec.eps_place == RMS_EPS_INSIDE ? sqrt(eps_of(row)) : eps_of(row);
   if (row->spec.eps_place != RMS_EPS_INSIDE && verify_is_stepwise(&row->spec)) most = 0;
   for (int64_t j = 0; j < row->width; j++)
     if (row->in_stat[j] || row->spec.kind == RMS_KIND_LAYER) most = fmax(most, fabs(row->v[start + j].hi));
-  return most > 0 ? exponent_of(most) : 0;
+  const int exponent = most > 0 ? exponent_of(most) : 0;
+  return exponent > 300 ? exponent - 150 : exponent;
 }
 
 static dd mean_of(const verify_row *row, const verify_group *g, int64_t start) {

@@ -31,6 +31,7 @@ static void compare(verify_result *result, const verify_worst *where, rms_dtype 
     result->elements++;
     return;
   }
+  if (isnan(error)) error = (double)INFINITY; /* a product of a bound without end and of zero */
   double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
   int inside = isnan(exact.hi) ? isnan(got) : !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
   double distance = fabs(dd_subtract(dd_from(got), exact).hi);

@@ -55,6 +55,13 @@ static void many_rows(void) {
   check_everywhere("rms:bwd:f64:5000x3x5:perhead:bias:out=dw+db:acc");
 }
 
+/* Rows of one element at the end of the range, whose variance is zero beside a bound of it: r is 1/eps. */
+static void alike_and_huge(void) {
+  check_everywhere("layer:bwd:f64:5x1:bias:epsclamp:recompute:data=huge");
+  check_everywhere("layer:bwd:f32:5x1:bias:epsclamp:recompute:data=huge");
+  check_everywhere("layer:fwd:f64:5x1:bias:epsout:data=huge:out=y+stats");
+}
+
 /* A term of dweight overflows and the sum does not; infinite terms of both signs. */
 static void infinite_terms(void) {
   check_everywhere("rms:bwd:bf16:7x8200:w=f32:round=before:dydata=mixed");
@@ -167,13 +174,10 @@ static void rows_of_all_kinds(void) {
   check_everywhere("rms:bwd:bf16:9x300:gate=before:dydata=zerorows:data=zerorows:recompute");
 }
 
-static const t_case cases[] = {{"sums_of_ones", sums_of_ones},
-                               {"many_rows", many_rows},
-                               {"infinite_terms", infinite_terms},
-                               {"long_rows", long_rows},
-                               {"common_rows", common_rows},
-                               {"equal_numbers", equal_numbers},
-                               {"rows_of_all_kinds", rows_of_all_kinds}};
+static const t_case cases[] = {{"sums_of_ones", sums_of_ones},     {"many_rows", many_rows},
+                               {"alike_and_huge", alike_and_huge}, {"infinite_terms", infinite_terms},
+                               {"long_rows", long_rows},           {"common_rows", common_rows},
+                               {"equal_numbers", equal_numbers},   {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));
