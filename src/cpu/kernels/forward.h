@@ -54,12 +54,16 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
   const bool keep = lay->gate_place == RMS_GATE_BEFORE && lay->k == lay->width && pitch <= room.count;
   if (keep && batch * pitch > room.count) batch = room.count / pitch;
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
+  K(source) src;
+  K(common_segment) s;
+  K(open_source)(job, &src);
+  K(open_common)(job, gains, &s);
   for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
     K(statistic) st[K(BATCH)];
     int64_t n = last - i < batch ? last - i : batch;
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&measure, lay)) {
-      K(source) src = K(open_source)(job, &measure);
+      K(move_source)(job, &measure, &src);
       if (keep) src.products = room.at + b * pitch;
       if (fetch && src.gate && i + b + 1 < last) K(fetch_products)(job, measure, &src);
       if (read_first) K(read_ahead)(src.x, lay->width * T_SIZE);
@@ -78,11 +82,10 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
           K(forward_measured)(job, &write, st[b], i + b);
         continue;
       }
-      K(common_segment) s = K(open_common)(job, &write, gains);
+      K(move_common)(job, &write, gains, &s);
       if (keep) s.src.products = room.at + b * pitch;
       if (fetch && !s.src.gate && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
       if (s.ahead && s.gate) s.ahead_gate = rms_segment(&job->gate, &measure, lay, T_SIZE) - s.gate;
-      s.spaced = job->way == RMS_WAY_SPACED;
       if (saves) K(save_statistic)(job, i + b, st[b]);
       if (steps) st[b].r = rounded;
       K(write_common)(&s, st[b], layer);

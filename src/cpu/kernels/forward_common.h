@@ -327,14 +327,21 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
     K(common_rms)(s, st.r);
 }
 
-INLINE K(source) K(open_source)(const rms_forward_job *job, const rms_cursor *at) {
+/* What is the same for all segments, in place: a copy of what was just stored piece by piece waits for those stores. */
+INLINE void K(open_source)(const rms_forward_job *job, K(source) * src) {
+  *src = (K(source)){.x_type = T};
+  src->residual_is_f32 = job->lay.residual_is_f32;
+  src->sigmoid = job->lay.activation == RMS_ACT_SIGMOID;
+}
+
+/* And what is not. */
+INLINE void K(move_source)(const rms_forward_job *job, const rms_cursor *at, K(source) * src) {
   const rms_layout *lay = &job->lay;
-  K(source) src = K(x_source)(rms_segment(&job->x, at, lay, T_SIZE));
-  src.residual_is_f32 = lay->residual_is_f32;
-  src.sigmoid = lay->activation == RMS_ACT_SIGMOID;
-  if (lay->gate_place == RMS_GATE_BEFORE) src.gate = rms_segment(&job->gate, at, lay, T_SIZE);
-  if (job->residual.data) src.residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
-  return src;
+  src->x = rms_segment(&job->x, at, lay, T_SIZE);
+  src->up1 = src->up2 = 1;
+  src->ahead = src->ahead_gate = 0;
+  if (lay->gate_place == RMS_GATE_BEFORE) src->gate = rms_segment(&job->gate, at, lay, T_SIZE);
+  if (job->residual.data) src->residual = rms_segment(&job->residual, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
 }
 
 /* Whether a common job needs the loops for mixed types. */
@@ -342,43 +349,34 @@ INLINE bool K(is_mixed)(const rms_forward_job *job, const K(gains) * gains) {
   return gains->mixed || job->y_type != T || (job->bias && job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT);
 }
 
-/* What is different there. */
-NOINLINE void K(open_mixed)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains, int64_t gain_at,
-                            K(common_segment) * s) {
-  const int64_t size = gains->form.wide ? 4 : T_SIZE;
-  s->mixed = true;
-  s->before = job->lay.rounding == RMS_ROUND_BEFORE_WEIGHT;
+INLINE void K(open_common)(const rms_forward_job *job, const K(gains) * gains, K(common_segment) * s) {
+  const rms_layout *lay = &job->lay;
+  *s = (K(common_segment)){.width = lay->width, .y_type = job->y_type, .mixed = gains->mixed};
+  K(open_source)(job, &s->src);
+  s->before = gains->mixed ? lay->rounding == RMS_ROUND_BEFORE_WEIGHT : K(rounds_before)(lay);
+  s->product = !lay->weight_is_f32;
+  s->raw = (gains->mixed || T != REAL_TYPE) && K(are_raw)(gains);
   s->gain_form = gains->form;
-  s->raw = K(are_raw)(gains);
-  s->raw_gain = gains->raw_gain ? gains->raw_gain + gain_at * size : NULL;
-  s->raw_bias = gains->raw_bias ? gains->raw_bias + gain_at * size : NULL;
-  s->weighted = s->gain || s->raw_gain;
-  s->biased = s->bias || s->raw_bias;
-  s->y = rms_segment(&job->y, at, &job->lay, K(size_of)(job->y_type));
-  s->y_type = job->y_type;
+  s->weighted = gains->gain || (s->raw && gains->raw_gain);
+  s->biased = gains->bias || (s->raw && gains->raw_bias);
+  s->stream_y = job->stream_y;
+  s->stream_residual = job->stream_residual;
+  s->spaced = job->way == RMS_WAY_SPACED;
 }
 
-INLINE K(common_segment) K(open_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains) {
+INLINE void K(move_common)(const rms_forward_job *job, const rms_cursor *at, const K(gains) * gains,
+                           K(common_segment) * s) {
   const rms_layout *lay = &job->lay;
-  int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
-  K(common_segment) s = {.src = K(open_source)(job, at), .gain = gains->gain, .bias = gains->bias, .width = lay->width};
-  s.before = K(rounds_before)(lay);
-  s.product = !lay->weight_is_f32;
-  if (lay->gate_place == RMS_GATE_AFTER) s.gate = rms_segment(&job->gate, at, lay, T_SIZE);
-  if (s.gain) s.gain += gain_at;
-  if (s.bias) s.bias += gain_at;
-  s.raw = T != REAL_TYPE && K(are_raw)(gains);
-  s.gain_form.offset = gains->form.offset;
-  if (s.raw && gains->raw_gain) s.raw_gain = gains->raw_gain + gain_at * T_SIZE;
-  if (s.raw && gains->raw_bias) s.raw_bias = gains->raw_bias + gain_at * T_SIZE;
-  s.weighted = s.gain || s.raw_gain;
-  s.biased = s.bias || s.raw_bias;
-  s.y = rms_segment(&job->y, at, lay, T_SIZE);
-  s.stream_y = job->stream_y;
-  if (job->residual_out.data) {
-    s.residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
-    s.stream_residual = job->stream_residual;
-  }
-  if (__builtin_expect(gains->mixed, 0)) K(open_mixed)(job, at, gains, gain_at, &s);
-  return s;
+  const int64_t gain_at = at->inner * gains->inner + at->group * gains->group;
+  const int64_t size = s->mixed && gains->form.wide ? 4 : T_SIZE; /* of a raw gain */
+  K(move_source)(job, at, &s->src);
+  s->ahead = s->ahead_gate = 0;
+  if (lay->gate_place == RMS_GATE_AFTER) s->gate = rms_segment(&job->gate, at, lay, T_SIZE);
+  if (gains->gain) s->gain = gains->gain + gain_at;
+  if (gains->bias) s->bias = gains->bias + gain_at;
+  if (s->raw && gains->raw_gain) s->raw_gain = gains->raw_gain + gain_at * size;
+  if (s->raw && gains->raw_bias) s->raw_bias = gains->raw_bias + gain_at * size;
+  s->y = rms_segment(&job->y, at, lay, s->mixed ? K(size_of)(s->y_type) : T_SIZE);
+  if (job->residual_out.data)
+    s->residual_out = rms_segment(&job->residual_out, at, lay, lay->residual_is_f32 ? 4 : T_SIZE);
 }

@@ -124,20 +124,24 @@ NOINLINE void K(fold_faint)(VEC *sums, const char *x, int64_t step, int count, i
  * those out of range must be looked at one by one. */
 typedef enum { K(IN_RANGE), K(ZEROS), K(OTHERS) } K(batch_state);
 
-/* r of a whole batch, in loops that the compiler makes vectors of. Without eps nothing must be divided by zero: rows of
- * zeros stand as if they were in range until they are looked at. */
-INLINE K(batch_state) K(finish_batch)(REAL *r, const REAL *sum, REAL k, REAL eps) {
+/* r of a whole batch, in loops that the compiler makes vectors of: over arrays of its own, which no other pointer can
+ * reach. Without eps nothing must be divided by zero: rows of zeros stand as if they were in range until they are
+ * looked at. */
+INLINE K(batch_state) K(finish_batch)(REAL *to, const REAL *from, REAL k, REAL eps) {
   const REAL least = eps > 0 ? 0 : TINY;
+  REAL sum[K(BATCH)], r[K(BATCH)];
   int in_range = 1, calm = eps > 0;
-  for (int b = 0; b < K(BATCH); b++) {
-    REAL safe = sum[b] > least ? sum[b] : least;
-    r[b] = 1 / SQRT(safe / k + eps);
-  }
+  memcpy(sum, from, sizeof sum);
+  for (int b = 0; b < K(BATCH); b++)
+    r[b] = (sum[b] > least ? sum[b] : least) / k + eps;
+  for (int b = 0; b < K(BATCH); b++)
+    r[b] = 1 / SQRT(r[b]);
   for (int b = 0; b < K(BATCH); b++) {
     const int in = (sum[b] >= TINY) & (sum[b] <= REAL_MAX);
     in_range &= in;
     calm &= in | (sum[b] == 0);
   }
+  memcpy(to, r, sizeof r);
   return in_range ? K(IN_RANGE) : calm ? K(ZEROS) : K(OTHERS);
 }
 

@@ -487,6 +487,8 @@ INLINE K(moment) K(scale_for)(const rms_layout *lay, double mean_square, double 
     e -= exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
   else
     e -= exponent;
+  /* r of equal elements is 1/eps there, which a small scale would make infinite */
+  if (mean_square == 0 && lay->eps_place == RMS_EPS_OUTSIDE && e < -2) e = -2;
   m.e = e < limit ? e : limit;
   if (e > limit && lay->eps_place == RMS_EPS_OUTSIDE) m.more = e - limit;
   return m;
