@@ -95,7 +95,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   const bool wide = r.job.gate.data || r.job.lay.steps >= RMS_STEPS_RSTD;
-  r.kernel = (stats_out ? kernels->stats : wide ? kernels->wide_forward : kernels->forward)[r.job.lay.dtype];
+  const rms_kernels *own = r.job.lay.dtype == RMS_F16 && !wide ? rms_half_kernels(kernels) : kernels;
+  r.kernel = (stats_out ? own->stats : wide ? own->wide_forward : own->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   if (r.job.lay.apart) {
@@ -114,6 +115,7 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
+  if (dtype == RMS_F16) kernels = rms_half_kernels(kernels);
   rms_fp_word callers = rms_fp_enter();
   bool done = kernels->row[dtype](
       args->y.data, args->x.data, args->weight, spec->cols, spec->partial ? spec->partial : spec->cols, spec->eps,

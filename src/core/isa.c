@@ -3,8 +3,8 @@
  * Which instruction set is in use: one atomic pointer to a table of kernels. The first call publishes its own choice
  * only if no other thread has forced one in the meantime. This file is compiled for the oldest CPU that the build
  * supports. */
-#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +35,7 @@ _Static_assert((int)TABLES <= RMS_MOST_ISAS, "there is room for what is known of
 static const rms_kernels unusable;
 
 static _Atomic(const rms_kernels *) active;
+static atomic_bool is_named; /* by the program or by the environment */
 
 static const rms_kernels *find(const char *name) {
   for (int i = 0; i < (int)TABLES; i++)
@@ -42,57 +43,49 @@ static const rms_kernels *find(const char *name) {
   return NULL;
 }
 
-#if defined(RMS_WITH_AVX512) && defined(RMS_WITH_AVX2)
-/* The automatic choice where there is AVX-512: its table, with the forward of f16 on registers of 256 bits where that
- * is quicker. Naming avx512 gives its table as it is. */
-static rms_kernels with_best_halves;
-
-static void find_best_halves(void) {
-  const rms_kernels *narrow = &rms_kernels_avx2;
-  rms_kernels best = rms_kernels_avx512;
-  if (rms_halves_are_quicker(narrow, &rms_kernels_avx512)) {
-    best.row[RMS_F16] = narrow->row[RMS_F16];
-    best.forward[RMS_F16] = narrow->forward[RMS_F16];
-    best.stats[RMS_F16] = narrow->stats[RMS_F16];
-  }
-  with_best_halves = best;
-}
-
-static const rms_kernels *refine(const rms_kernels *kernels) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  if (kernels != &rms_kernels_avx512) return kernels;
-  pthread_once(&once, find_best_halves);
-  return &with_best_halves;
-}
-#else
-static const rms_kernels *refine(const rms_kernels *kernels) {
-  return kernels;
-}
-#endif
-
-static const rms_kernels *choose(void) {
+static const rms_kernels *choose(bool *named_there) {
   const char *name = getenv("RMSNORM_ISA");
-  if (name && *name) {
+  *named_there = name && *name;
+  if (*named_there) {
     const rms_kernels *named = find(name);
     return named ? named : &unusable;
   }
   for (int i = TABLES - 1; i > 0; i--)
-    if (tables[i].usable()) return refine(tables[i].kernels);
+    if (tables[i].usable()) return tables[i].kernels;
   return tables[0].kernels;
 }
 
 const rms_kernels *rms_active_kernels(void) {
   const rms_kernels *now = atomic_load_explicit(&active, memory_order_acquire);
   if (!now) {
-    const rms_kernels *first = choose();
-    if (atomic_compare_exchange_strong(&active, &now, first)) now = first;
+    bool named;
+    const rms_kernels *first = choose(&named);
+    if (atomic_compare_exchange_strong(&active, &now, first)) {
+      now = first;
+      if (named) atomic_store_explicit(&is_named, true, memory_order_relaxed);
+    }
   }
   return now == &unusable ? NULL : now;
 }
 
+/* Timed by whoever asks first, and by whoever else asks before that is known: the results are the same. */
+const rms_kernels *rms_half_kernels(const rms_kernels *now) {
+#if defined(RMS_WITH_AVX512) && defined(RMS_WITH_AVX2)
+  static _Atomic(const rms_kernels *) quicker;
+  if (now != &rms_kernels_avx512 || atomic_load_explicit(&is_named, memory_order_relaxed)) return now;
+  const rms_kernels *known = atomic_load_explicit(&quicker, memory_order_relaxed);
+  if (known) return known;
+  known = rms_halves_are_quicker(&rms_kernels_avx2, now) ? &rms_kernels_avx2 : now;
+  atomic_store_explicit(&quicker, known, memory_order_relaxed);
+  return known;
+#else
+  return now;
+#endif
+}
+
 int rms_isa_number(const rms_kernels *kernels) {
   int i = TABLES - 1;
-  while (i > 0 && tables[i].kernels->name != kernels->name)
+  while (i > 0 && tables[i].kernels != kernels)
     i--;
   return i;
 }
@@ -115,8 +108,10 @@ const char *rms_isa_active(void) {
 }
 
 rms_status rms_isa_force(const char *name) {
-  const rms_kernels *to = name ? find(name) : choose();
+  bool named = true;
+  const rms_kernels *to = name ? find(name) : choose(&named);
   if (!to || to == &unusable) return RMS_E_ISA;
+  atomic_store_explicit(&is_named, named, memory_order_relaxed);
   atomic_store_explicit(&active, to, memory_order_release);
   return RMS_OK;
 }

@@ -10,6 +10,10 @@
 /* The kernels in use; NULL if RMSNORM_ISA names none that can run. */
 const rms_kernels *rms_active_kernels(void);
 
+/* The kernels whose forward f16 takes: these, or those of narrower registers where they are quicker with f16 and nobody
+ * has named an instruction set. */
+const rms_kernels *rms_half_kernels(const rms_kernels *active);
+
 /* Instruction sets of a build, at most. */
 enum { RMS_MOST_ISAS = 4 };
 
