@@ -14,8 +14,8 @@
  *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
  *
  * The library allocates nothing (except in rms_pool_create), starts no thread by itself, takes no lock (except in a pool)
- * and keeps no state except the choice of instruction set and the streaming threshold. Every function may be called from
- * any thread at any time.
+ * and keeps no state except the choice of instruction set, the streaming threshold, and which of several ways with the same
+ * bits it has timed to be quickest. Every function may be called from any thread at any time.
  *
  * Every argument is checked before the first byte is written: a call that returns anything other than RMS_OK has changed
  * nothing.
