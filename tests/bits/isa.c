@@ -67,7 +67,7 @@ static void behind(void) {
           t_call_repair(&call);
           t_layout layout = t_dense;
           layout.flush = T_FLUSH_START;
-          layout.behind = 64 << k % 3;
+          layout.behind = (size_t)64 << k % 3;
           layout.stream_bytes = INT64_MAX;
           compare(&call, &layout);
         }
