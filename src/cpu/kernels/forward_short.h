@@ -337,7 +337,8 @@ NOINLINE void K(write_gated)(const K(batch) * batch, const rms_layout *lay, K(sh
 /* ---- batches ---- */
 
 static void K(settle_rows)(const rms_layout *lay, K(batch) * batch, K(batch_state) state, REAL zero_r) {
-  const bool are_zeros = K(are_zero_rows)(batch->x, batch->x_step, batch->sum, batch->count, lay->k);
+  const bool are_zeros =
+      K(outweighs_zero)(lay) || K(are_zero_rows)(batch->x, batch->x_step, batch->sum, batch->count, lay->k);
   if (state == K(ZEROS) && are_zeros) return;
   if (batch->bias)
     K(settle_layer)(lay, batch, are_zeros, zero_r);

@@ -570,11 +570,18 @@ INLINE bool K(squares_in_range)(REAL sum) {
   return sum >= TINY && sum <= REAL_MAX;
 }
 
+/* Whether squares of RMSNorm that all vanished, of zeros or of numbers near 0, are far below the last digit of eps: r
+ * is then that of a segment of zeros, and no scale would change a result. */
+INLINE bool K(outweighs_zero)(const rms_layout *lay) {
+  return lay->kind == RMS_KIND_RMS && lay->eps_place == RMS_EPS_INSIDE && K(eps)(lay) >= TINY;
+}
+
 /* A moment whose sum is out of range: measured again, scaled, unless no scale would change it. Zeros have a sum
  * of exactly zero, and squares add up to NaN only if one of them is: neither needs a scale. */
 NOINLINE K(moment) K(settle)(const rms_layout *lay, K(source) * s, K(moment) m, bool wanted) {
   bool rms = lay->kind == RMS_KIND_RMS;
   if (rms && m.sum != m.sum) return m;
+  if (m.sum == 0 && !wanted && K(outweighs_zero)(lay)) return m;
   if (m.sum == 0 && m.mean == 0 && !lay->indices && K(is_zero)(s, lay->k)) return m;
   return K(measure_scaled)(lay, s, m, wanted);
 }
