@@ -352,7 +352,7 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
   for (int b = batch->from; job->mean && b < batch->count; b++)
     ((REAL *)job->mean)[batch->first + b] = batch->bias ? batch->mean[b] : 0;
   if (batch->gate)
-    K(write_gated)(batch, &job->lay, (K(short_form)){job->stream_y, K(rounds_before)(&job->lay)});
+    K(write_gated)(batch, &job->lay, (K(short_form)){.stream = job->stream_y, .before = K(rounds_before)(&job->lay)});
   else if (batch->bias && job->stream_y)
     K(write_layer_stream)(batch, job->lay.width);
   else if (batch->bias)
