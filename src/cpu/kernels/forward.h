@@ -58,6 +58,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
   K(common_segment) s;
   K(open_source)(job, &src);
   K(open_common)(job, gains, &s);
+  const bool plain = K(is_plain_job)(job, &s, layer) && !steps;
   for (int64_t i = first; i < last; i += batch) {
     K(moment) m[K(BATCH)];
     K(statistic) st[K(BATCH)];
@@ -74,8 +75,9 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
       st[b] = K(finish)(lay, m[b], (REAL)lay->k);
     for (int64_t b = 0; b < n; b++, rms_cursor_next(&write, lay)) {
       const REAL rounded = steps ? K(step)(st[b].r) : 1;
+      const bool scaled = m[b].e != 0;
       /* scaled, or a NaN of an f32 residual, whose payload those loops do not take: see V(store_clean) */
-      if (__builtin_expect(m[b].e != 0 || (m[b].sum != m[b].sum && lay->residual_is_f32) || rounded == 0, 0)) {
+      if (__builtin_expect((scaled && !plain) || (m[b].sum != m[b].sum && lay->residual_is_f32) || rounded == 0, 0)) {
         if (steps)
           K(forward_stepwise)(job, &write, i + b);
         else
@@ -83,6 +85,7 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
         continue;
       }
       K(move_common)(job, &write, gains, &s);
+      if (__builtin_expect(scaled, 0)) K(set_scale)(&s.src, m[b].e);
       if (keep) s.src.products = room.at + b * pitch;
       if (fetch && !s.src.gate && i + 1 < last) s.ahead = rms_segment(&job->x, &measure, lay, T_SIZE) - s.src.x;
       if (s.ahead && s.gate) s.ahead_gate = rms_segment(&job->gate, &measure, lay, T_SIZE) - s.gate;

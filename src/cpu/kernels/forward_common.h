@@ -27,6 +27,7 @@ typedef struct {
   bool before;       /* rounding before the weight */
   bool after, gated; /* a gate after the norm, or before it */
   bool mixed;        /* see above; y is then of this type, and may hold any NaN */
+  bool scaled;       /* by src.up1*up2 */
   rms_dtype y;
   bool clean; /* y is in T, and so are the gains */
 } K(common_form);
@@ -63,7 +64,8 @@ INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, 
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
   if (form.gated && s->src.products) return K(load_gain)(s->src.products, j, n);
-  return K(load_source)(&s->src, j, n, (K(reading)){.residual = form.residual, .gated = form.gated});
+  return K(load_source)(&s->src, j, n,
+                        (K(reading)){.residual = form.residual, .gated = form.gated, .scaled = form.scaled});
 }
 
 /* The element of y. act: of a gate after the norm. */
@@ -206,6 +208,14 @@ NOINLINE void K(common_layer_stream)(const K(common_segment) * s, REAL r, REAL m
   K(common_loop)(s, r, mean, (K(common_form)){K(GAIN_BIAS), .layer = true, .stream = true});
 }
 
+/* A segment that must be scaled, of a job for the four loops above. */
+NOINLINE void K(common_scaled)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
+  if (layer)
+    K(common_loop)(s, r, mean, (K(common_form)){K(GAIN_BIAS), .layer = true, .stream = s->stream_y, .scaled = true});
+  else
+    K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .scaled = true});
+}
+
 NOINLINE void K(common_residual)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .residual = true, .stream = s->stream_y});
 }
@@ -302,8 +312,17 @@ static void K(write_mixed_types)(const K(common_segment) * s, K(statistic) st, b
     K(mixed_f16)(s, st.r, st.mean, layer);
 }
 
+/* Whether the loops that take nothing but x with a gain, and of LayerNorm a bias, serve the job. */
+INLINE bool K(is_plain_job)(const rms_forward_job *job, const K(common_segment) * s, bool layer) {
+  return !s->mixed && !s->before && !s->raw && s->weighted && s->biased == layer && !job->residual.data &&
+         job->lay.gate_place == RMS_GATE_NONE;
+}
+
+/* st.e: only where K(is_plain_job). */
 INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool layer) {
-  if (s->mixed)
+  if (__builtin_expect(st.e != 0, 0))
+    K(common_scaled)(s, st.r, st.mean, layer);
+  else if (s->mixed)
     K(write_mixed_types)(s, st, layer);
   else if (s->gate)
     K(common_gate_after)(s, st.r);

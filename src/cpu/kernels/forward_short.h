@@ -19,9 +19,9 @@ typedef struct {
   const REAL *bias; /* so too; NULL: RMSNorm */
   const char *gate; /* of a gate after RMSNorm; NULL: none */
   int64_t x_step, y_step, gain_step, gate_step, first;
-  int from, count; /* rows from..count-1 are to be written */
-  bool stretch;    /* they are written as one stretch of memory */
-  unsigned scaled; /* a bit for each row that must be scaled: they go another way */
+  int count;
+  bool stretch;    /* rows are written as one stretch of memory, unless some must be scaled */
+  unsigned scaled; /* a bit for each row that must be scaled: they are written apart from the others */
   REAL sum[K(BATCH)], r[K(BATCH)], mean[K(BATCH)];
   int e[K(BATCH)]; /* of the rows that must be scaled: by 2^e */
 } K(batch);
@@ -87,14 +87,13 @@ INLINE void K(write_row)(char *y, const char *x, const REAL *gain, VEC r, int64_
  * are repeated behind its last. */
 NOINLINE void K(write_stretch)(const K(batch) * batch, int64_t width) {
   const K(short_form) form = {false}; /* non-temporal stores are for rows that start at a line each */
-  const int from = batch->from;
-  const char *x = batch->x + from * width * T_SIZE;
-  char *y = batch->y + from * width * T_SIZE;
+  const char *x = batch->x;
+  char *y = batch->y;
   const REAL *gain = batch->gain;
   int64_t j = K(to_line)(y, width);
-  VEC r = V(set)(batch->r[from]);
+  VEC r = V(set)(batch->r[0]);
   if (j > 0) K(short_vector)(y, x, gain, r, 0, (int)j, form);
-  for (int b = from + 1;; b++, x += width * T_SIZE, y += width * T_SIZE) {
+  for (int b = 1;; b++, x += width * T_SIZE, y += width * T_SIZE) {
     for (; j + LANES <= width; j += LANES)
       K(short_vector)(y, x, gain, r, j, LANES, form);
     const int left = (int)(width - j);
@@ -124,13 +123,16 @@ INLINE void K(write_short)(char *y, const char *x, const REAL *gain, VEC r, int 
 
 /* whole: vectors of a row, where that is a constant; -1: any width. */
 INLINE void K(write_each)(const K(batch) * batch, int64_t width, int whole, K(short_form) form) {
-  int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step, from = batch->from;
-  const char *x = batch->x + from * x_step;
-  char *y = batch->y + from * y_step;
-  const REAL *gain = batch->gain + from * gain_step, *r = batch->r + from, *end = batch->r + batch->count;
+  int64_t x_step = batch->x_step, y_step = batch->y_step, gain_step = batch->gain_step;
+  const char *x = batch->x;
+  char *y = batch->y;
+  const REAL *gain = batch->gain, *r = batch->r, *end = batch->r + batch->count;
   int rest = (int)(width - whole * LANES);
-  for (; r < end; r++, x += x_step, y += y_step, gain += gain_step)
-    if (whole < 0)
+  unsigned skip = batch->scaled;
+  for (; r < end; r++, x += x_step, y += y_step, gain += gain_step, skip >>= 1)
+    if (skip & 1)
+      continue;
+    else if (whole < 0)
       K(write_row)(y, x, gain, V(set)(*r), width, form);
     else
       K(write_short)(y, x, gain, V(set)(*r), whole, rest, form);
@@ -195,8 +197,12 @@ NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool 
 NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_zeros, REAL zero_r) {
   const int limit = K(eps_limit)(lay);
   VEC squares[K(BATCH)];
-  REAL sum[K(BATCH)];
+  REAL sum[K(BATCH)], eps[K(BATCH)], r[K(BATCH)];
   int rows[K(BATCH)], e[K(BATCH)], count = 0;
+  for (int i = 0; i < K(BATCH); i++) {
+    squares[i] = V(set)(1); /* not 0: the compiler would make a string instruction of it, which is slow to start */
+    eps[i] = 1;
+  }
   for (int b = 0; b < batch->count; b++) {
     const char *x = batch->x + b * batch->x_step;
     if (K(squares_in_range)(batch->sum[b])) continue;
@@ -217,23 +223,29 @@ NOINLINE void K(settle_batch)(const rms_layout *lay, K(batch) * batch, bool are_
     }
   }
   if (count == 0) return;
-  for (int i = count; i < K(BATCH); i++)
-    squares[i] = V(set)(0);
   V(sum8)(sum, squares, EO);
   for (int i = 0; i < count; i++) {
     const int b = rows[i];
     const K(moment) m = K(rescale)(lay, (K(moment)){sum[i], 0, 0, 0}, e[i], limit);
     if (m.e) batch->scaled |= 1u << b;
     batch->e[b] = m.e;
-    batch->r[b] = K(finish)(lay, m, (REAL)lay->k).r;
+    sum[i] = m.sum;
+    eps[i] = K(scaled_eps)(lay, m.e);
   }
+  for (int i = 0; i < K(BATCH); i++)
+    r[i] = 1 / SQRT(sum[i] / (REAL)lay->k + eps[i]);
+  for (int i = 0; i < count; i++)
+    batch->r[rows[i]] = r[i];
 }
 
 /* ---- LayerNorm ---- */
 
+INLINE VEC K(layer_of)(VEC v, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j, int n) {
+  return V(fma)(V(mul)(V(sub)(v, mean), r), K(load_gain)(gain, j, n), K(load_gain)(bias, j, n));
+}
+
 INLINE VEC K(layer_value)(const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j, int n) {
-  VEC h = V(mul)(V(sub)(K(load)(x, j, n, false), mean), r);
-  return V(fma)(h, K(load_gain)(gain, j, n), K(load_gain)(bias, j, n));
+  return K(layer_of)(K(load)(x, j, n, false), gain, bias, r, mean, j, n);
 }
 
 INLINE void K(layer_vector)(char *y, const char *x, const REAL *gain, const REAL *bias, VEC r, VEC mean, int64_t j,
@@ -256,7 +268,8 @@ INLINE void K(layer_quad)(char *y, const char *x, const REAL *gain, const REAL *
 
 INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stream) {
   const bool together = K(TOGETHER) && (K(batch_is_close)(batch) || K(is_close_behind)(batch->y, batch->bias));
-  for (int b = batch->from; b < batch->count; b++) {
+  for (int b = 0; b < batch->count; b++) {
+    if (batch->scaled >> b & 1) continue;
     const char *x = batch->x + b * batch->x_step;
     char *y = batch->y + b * batch->y_step;
     const REAL *gain = batch->gain + b * batch->gain_step, *bias = batch->bias + b * batch->gain_step;
@@ -328,8 +341,8 @@ INLINE void K(write_gated_row)(char *y, const char *x, const char *z, const REAL
 NOINLINE void K(write_gated)(const K(batch) * batch, const rms_layout *lay, K(short_form) form) {
   const int64_t width = lay->width;
   const bool product = !lay->weight_is_f32, sigmoid = lay->activation == RMS_ACT_SIGMOID;
-  for (int b = batch->from; b < batch->count; b++)
-    K(write_gated_row)
+  for (int b = 0; b < batch->count; b++)
+    if (!(batch->scaled >> b & 1)) K(write_gated_row)
   (batch->y + b * batch->y_step, batch->x + b * batch->x_step, batch->gate + b * batch->gate_step,
    batch->gain + b * batch->gain_step, V(set)(batch->r[b]), width, form, product, sigmoid);
 }
@@ -347,9 +360,9 @@ static void K(settle_rows)(const rms_layout *lay, K(batch) * batch, K(batch_stat
 }
 
 static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch) {
-  for (int b = batch->from; job->rstd && b < batch->count; b++)
+  for (int b = 0; job->rstd && b < batch->count; b++)
     ((REAL *)job->rstd)[batch->first + b] = batch->r[b];
-  for (int b = batch->from; job->mean && b < batch->count; b++)
+  for (int b = 0; job->mean && b < batch->count; b++)
     ((REAL *)job->mean)[batch->first + b] = batch->bias ? batch->mean[b] : 0;
   if (batch->gate)
     K(write_gated)(batch, &job->lay, (K(short_form)){.stream = job->stream_y, .before = K(rounds_before)(&job->lay)});
@@ -367,48 +380,56 @@ static void K(write_unscaled)(const rms_forward_job *job, const K(batch) * batch
     K(write_batch)(batch, job->lay.width);
 }
 
-INLINE void K(write_scaled_row)(const K(batch) * batch, int b, int64_t width, K(short_form) form) {
+INLINE void K(scaled_vector)(const K(batch) * batch, int b, const K(source) * s, VEC r, VEC mean, int64_t j, int n,
+                             bool layer, K(short_form) form) {
   const REAL *gain = batch->gain + b * batch->gain_step;
-  const VEC r = V(set)(batch->r[b]);
-  const K(reading) scaled = {.scaled = true};
-  K(source) s = K(x_source)(batch->x + b * batch->x_step);
   char *y = batch->y + b * batch->y_step;
-  int64_t j = 0;
-  K(set_scale)(&s, batch->e[b]);
-  for (; j + LANES <= width; j += LANES)
-    K(short_store)(y, K(load_source)(&s, j, LANES, scaled), gain, r, j, LANES, form);
-  const int left = (int)(width - j);
-  if (left > 0) K(short_store)(y, K(load_source)(&s, j, left, scaled), gain, r, j, left, form);
+  VEC v = K(load_source)(s, j, n, (K(reading)){.scaled = true});
+  if (layer)
+    K(put_clean)(y, j, n, K(layer_of)(v, gain, batch->bias + b * batch->gain_step, r, mean, j, n), form.stream);
+  else
+    K(short_store)(y, v, gain, r, j, n, form);
 }
 
-NOINLINE void K(write_short_scaled)(const rms_forward_job *job, const K(batch) * batch, int b) {
-  const K(statistic) st = {batch->r[b], batch->bias ? batch->mean[b] : 0, 0, (REAL)job->lay.k, batch->e[b], false};
-  if (batch->bias || batch->gate) {
-    const rms_cursor at = rms_cursor_at(&job->lay, batch->first + b);
-    K(forward_measured)(job, &at, st, batch->first + b);
-    return;
+INLINE void K(write_scaled_rows)(const K(batch) * given, int64_t width, bool layer, K(short_form) form) {
+  const K(batch) batch = *given; /* a copy that no store can change */
+  for (int b = 0; b < batch.count; b++) {
+    if (!(batch.scaled >> b & 1)) continue;
+    const VEC r = V(set)(batch.r[b]), mean = V(set)(layer ? batch.mean[b] : 0);
+    K(source) s = K(x_source)(batch.x + b * batch.x_step);
+    K(set_scale)(&s, batch.e[b]);
+    int64_t j = 0;
+    for (; j + LANES <= width; j += LANES)
+      K(scaled_vector)(&batch, b, &s, r, mean, j, LANES, layer, form);
+    if (j < width) K(scaled_vector)(&batch, b, &s, r, mean, j, (int)(width - j), layer, form);
   }
-  if (job->rstd || job->mean) K(save_statistic)(job, batch->first + b, st);
-  if (K(rounds_before)(&job->lay))
-    K(write_scaled_row)(batch, b, job->lay.width, (K(short_form)){.before = true});
+}
+
+NOINLINE void K(write_scaled_batch)(const K(batch) * batch, int64_t width, bool stream, bool before) {
+  if (batch->bias)
+    K(write_scaled_rows)(batch, width, true, (K(short_form)){stream});
+  else if (before)
+    K(write_scaled_rows)(batch, width, false, (K(short_form)){stream, .before = true});
   else
-    K(write_scaled_row)(batch, b, job->lay.width, (K(short_form)){false});
+    K(write_scaled_rows)(batch, width, false, (K(short_form)){stream});
 }
 
 /* A batch with rows that must be scaled. */
 NOINLINE void K(write_mixed)(const rms_forward_job *job, K(batch) * batch) {
-  const int count = batch->count;
-  for (int b = 0; b < count; b = batch->count) {
-    const bool scaled = batch->scaled >> b & 1;
-    batch->from = b;
-    for (batch->count = b + 1; !scaled && batch->count < count && !(batch->scaled >> batch->count & 1);)
-      batch->count++;
-    if (scaled)
-      K(write_short_scaled)(job, batch, b);
-    else
-      K(write_unscaled)(job, batch);
+  const rms_layout *lay = &job->lay;
+  batch->stretch = false;
+  K(write_unscaled)(job, batch);
+  for (int b = 0; b < batch->count; b++) {
+    if (!(batch->scaled >> b & 1)) continue;
+    const K(statistic) st = {batch->r[b], batch->bias ? batch->mean[b] : 0, 0, (REAL)lay->k, batch->e[b], false};
+    if (batch->gate) {
+      const rms_cursor at = rms_cursor_at(lay, batch->first + b);
+      K(forward_measured)(job, &at, st, batch->first + b);
+    } else if (job->rstd || job->mean) {
+      K(save_statistic)(job, batch->first + b, st);
+    }
   }
-  batch->count = count;
+  if (!batch->gate) K(write_scaled_batch)(batch, lay->width, job->stream_y, K(rounds_before)(lay));
 }
 
 static void K(end_batch)(const rms_forward_job *job, K(batch) * batch) {
@@ -477,7 +498,6 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
       batch->y_step = y_step;
       batch->gain_step = gain_step;
       batch->first = i;
-      batch->from = 0;
       batch->count = (int)(end - i < most ? end - i : most);
       batch->stretch = stretch;
       batch->scaled = 0;

@@ -594,6 +594,11 @@ INLINE K(moment) K(moment_of)(const rms_layout *lay, K(source) * s, bool wanted)
   return __builtin_expect(K(squares_in_range)(m.sum), 1) ? m : K(settle)(lay, s, m, wanted);
 }
 
+/* eps inside the root, beside squares that were scaled by 4^e. */
+INLINE REAL K(scaled_eps)(const rms_layout *lay, int e) {
+  return e ? (REAL)rms_ldexp((double)K(eps)(lay), 2 * e) : K(eps)(lay);
+}
+
 /* r and the mean of a segment times 2^e, and its root mean square (used where eps stands outside the root). clamped:
  * the root mean square is below an eps that bounds it, so that r does not depend on the segment. */
 typedef struct {
@@ -606,8 +611,7 @@ INLINE K(statistic) K(finish)(const rms_layout *lay, K(moment) m, REAL k) {
   REAL ms = m.sum / k, eps = K(eps)(lay), root;
   K(statistic) st = {0, m.mean, 0, k, m.e, false};
   if (lay->eps_place == RMS_EPS_INSIDE) {
-    if (m.e) eps = (REAL)rms_ldexp((double)eps, 2 * m.e);
-    root = SQRT(ms + eps);
+    root = SQRT(ms + K(scaled_eps)(lay, m.e));
   } else {
     if (m.e) eps = (REAL)rms_ldexp((double)eps, m.e);
     st.rms = SQRT(ms);
