@@ -106,7 +106,7 @@ programs=(
   "threads tests/threads/threads.c"
   "pool tests/threads/pool.c"
   "strategy tests/unit/strategy.c"
-  "halves tests/unit/halves.c"
+  "quicker tests/unit/quicker.c"
   "isa tests/bits/isa.c"
   "settings tests/bits/settings.c"
   "batch tests/bits/batch.c"

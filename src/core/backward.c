@@ -373,6 +373,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   }
   const rms_kernels *kernels = rms_active_kernels();
   if (!kernels) return RMS_E_ISA;
+  if (r.job.lay.dtype == RMS_BF16) kernels = rms_kernels_of_type(kernels, RMS_BF16);
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernels = kernels;
   const bool wide = has_more_arithmetic(&r.job);

@@ -95,7 +95,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   const bool wide = r.job.gate.data || r.job.lay.steps >= RMS_STEPS_RSTD;
-  const rms_kernels *own = r.job.lay.dtype == RMS_F16 && !wide ? rms_half_kernels(kernels) : kernels;
+  const rms_kernels *own = wide ? kernels : rms_kernels_of_type(kernels, r.job.lay.dtype);
   r.kernel = (stats_out ? own->stats : wide ? own->wide_forward : own->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
@@ -103,7 +103,7 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
     rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
     return RMS_OK;
   }
-  r.kernels = kernels;
+  r.kernels = r.job.lay.dtype == RMS_F16 ? kernels : own;
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;
 }
@@ -115,7 +115,7 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
-  if (dtype == RMS_F16) kernels = rms_half_kernels(kernels);
+  kernels = rms_kernels_of_type(kernels, dtype);
   rms_fp_word callers = rms_fp_enter();
   bool done = kernels->row[dtype](
       args->y.data, args->x.data, args->weight, spec->cols, spec->partial ? spec->partial : spec->cols, spec->eps,

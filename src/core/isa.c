@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/detect.h"
-#include "halves.h"
+#include "quicker.h"
 #include "run.h"
 
 static const struct {
@@ -22,6 +22,7 @@ static const struct {
     {&rms_kernels_avx2, rms_cpu_has_avx2},
 #endif
 #ifdef RMS_WITH_AVX512
+    {&rms_kernels_avx512_wide, rms_cpu_has_avx512},
     {&rms_kernels_avx512, rms_cpu_has_avx512},
 #endif
 #ifdef RMS_WITH_NEON
@@ -69,16 +70,18 @@ const rms_kernels *rms_active_kernels(void) {
 }
 
 /* Timed by whoever asks first, and by whoever else asks before that is known: the results are the same. */
-const rms_kernels *rms_half_kernels(const rms_kernels *now) {
+const rms_kernels *rms_kernels_of_type(const rms_kernels *now, rms_dtype type) {
 #if defined(RMS_WITH_AVX512) && defined(RMS_WITH_AVX2)
-  static _Atomic(const rms_kernels *) quicker;
-  if (now != &rms_kernels_avx512 || atomic_load_explicit(&is_named, memory_order_relaxed)) return now;
-  const rms_kernels *known = atomic_load_explicit(&quicker, memory_order_relaxed);
+  static const rms_kernels *const others[] = {[RMS_BF16] = &rms_kernels_avx512_wide, [RMS_F16] = &rms_kernels_avx2};
+  static _Atomic(const rms_kernels *) quicker[sizeof others / sizeof others[0]];
+  if (now != &rms_kernels_avx512 || !others[type] || atomic_load_explicit(&is_named, memory_order_relaxed)) return now;
+  const rms_kernels *known = atomic_load_explicit(&quicker[type], memory_order_relaxed);
   if (known) return known;
-  known = rms_halves_are_quicker(&rms_kernels_avx2, now) ? &rms_kernels_avx2 : now;
-  atomic_store_explicit(&quicker, known, memory_order_relaxed);
+  known = rms_is_quicker(others[type], now, type) ? others[type] : now;
+  atomic_store_explicit(&quicker[type], known, memory_order_relaxed);
   return known;
 #else
+  (void)type;
   return now;
 #endif
 }

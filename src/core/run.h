@@ -10,12 +10,12 @@
 /* The kernels in use; NULL if RMSNORM_ISA names none that can run. */
 const rms_kernels *rms_active_kernels(void);
 
-/* The kernels whose forward f16 takes: these, or those of narrower registers where they are quicker with f16 and nobody
- * has named an instruction set. */
-const rms_kernels *rms_half_kernels(const rms_kernels *active);
+/* The kernels for a type: the active ones, or those for registers of another width where these are quicker with the
+ * type and nobody has named an instruction set. Those for f16 serve a forward, and not one with a gate or with q. */
+const rms_kernels *rms_kernels_of_type(const rms_kernels *active, rms_dtype type);
 
 /* Instruction sets of a build, at most. */
-enum { RMS_MOST_ISAS = 4 };
+enum { RMS_MOST_ISAS = 5 };
 
 /* Which of them these kernels are for, from 0 on. */
 int rms_isa_number(const rms_kernels *kernels);

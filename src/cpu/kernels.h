@@ -60,6 +60,7 @@ typedef struct {
 } rms_kernels;
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;
+extern const rms_kernels rms_kernels_avx512_wide; /* avx512 with bf16 on registers of 512 bits throughout */
 
 /* Kernels that stand in another unit than their table: src/cpu/isa/avx512_bf16.c. */
 extern rms_row_fn rms_row_bf16_avx512;

@@ -454,6 +454,20 @@ static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
   return to;
 }
 
+INLINE void K(fetch_rows)(const char *x, int64_t step, int64_t bytes, int64_t count) {
+  for (; count > 0; count--, x += step)
+    for (int64_t byte = 0; byte < bytes; byte += 64)
+      vec_prefetch_near(x + byte);
+}
+
+/* Fetches the rows behind a batch, of which there are `more`, before the batch is written past the caches: a processor
+ * does not read far ahead of many non-temporal stores. */
+INLINE void K(fetch_batch)(const K(batch) * batch, int64_t bytes, int64_t more) {
+  const int64_t count = more < batch->count ? more : batch->count;
+  K(fetch_rows)(batch->x + batch->count * batch->x_step, batch->x_step, bytes, count);
+  if (batch->gate) K(fetch_rows)(batch->gate + batch->count * batch->gate_step, batch->gate_step, bytes, count);
+}
+
 /* gain, bias: in lane order, gain_inner elements from one inner index to the next; bias is NULL for RMSNorm. Rows take
  * at most SHORT_BYTES (LayerNorm: SHORT_LAYER_BYTES), and what two batches read stays in the first-level cache until it
  * is written; past the caches at most SHORT_STREAM_BYTES, and so does a batch. */
@@ -508,10 +522,12 @@ static void K(forward_short)(const rms_forward_job *job, const REAL *gain, const
           bias ? K(measure_layer_batch)(batch->r, batch->mean, batch->sum, batch->x, x_step, batch->count, lay->k, eps)
                : K(measure_batch)(batch->r, batch->sum, batch->x, x_step, batch->count, lay->k, eps);
       if (__builtin_expect(state != K(IN_RANGE), 0)) K(settle_rows)(lay, batch, state, zero_r);
-      if (job->stream_y)
+      if (job->stream_y) {
+        K(fetch_batch)(batch, lay->width * T_SIZE, end - i - batch->count);
         K(end_batch)(job, batch);
-      else if (before)
+      } else if (before) {
         K(end_batch)(job, before);
+      }
       before = batch;
     }
   }

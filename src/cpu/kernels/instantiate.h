@@ -31,14 +31,9 @@
 #define RMS_TEXT_(a) #a
 #define RMS_TEXT(a)  RMS_TEXT_(a)
 
-#define RMS_BY_TYPE(op)                                                                                                \
+/* bf16: the kernels for it. */
+#define RMS_BY_TYPE(op, bf16)                                                                                          \
   { NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(bf16, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
-
-#define RMS_BY_TYPE_WIDE(op)                                                                                           \
-  {                                                                                                                    \
-    NULL, K_(op, K_(f32, RMS_ISA)), K_(op, K_(f64, RMS_ISA)), K_(op, K_(RMS_BF16_WIDE, RMS_ISA)),                      \
-        K_(op, K_(f16, RMS_ISA))                                                                                       \
-  }
 
 #define RMS_BY_NARROW_TYPE(op)                                                                                         \
   { NULL, K_(op, K_(f32, RMS_ISA)), NULL, K_(op, K_(RMS_BF16_WIDE, RMS_ISA)), K_(op, K_(f16, RMS_ISA)) }
@@ -51,18 +46,18 @@ static void K_(rms_fence, RMS_ISA)(void) {
   vec_stream_fence();
 }
 
-const rms_kernels K_(rms_kernels, RMS_ISA) = {RMS_TEXT(RMS_ISA),
-                                              RMS_BY_TYPE(rms_row),
-                                              RMS_BY_TYPE(rms_forward),
-                                              RMS_BY_TYPE(rms_stats),
-                                              RMS_BY_TYPE(rms_backward),
-                                              RMS_BY_TYPE(rms_backward_stats),
-                                              RMS_BY_TYPE(rms_columns),
-                                              RMS_BY_TYPE_WIDE(rms_forward),
-                                              RMS_BY_TYPE_WIDE(rms_backward),
-                                              RMS_BY_TYPE_WIDE(rms_columns),
-                                              RMS_BY_NARROW_TYPE(rms_largest),
-                                              RMS_BY_NARROW_TYPE(rms_quantise),
-                                              RMS_BY_NARROW_TYPE(rms_quantise_rows),
-                                              K_(rms_copy, RMS_ISA),
-                                              K_(rms_fence, RMS_ISA)};
+/* wide: the kernels for bf16 of jobs with more arithmetic. */
+#define RMS_TABLE(name, bf16, wide)                                                                                    \
+  {                                                                                                                    \
+    name, RMS_BY_TYPE(rms_row, bf16), RMS_BY_TYPE(rms_forward, bf16), RMS_BY_TYPE(rms_stats, bf16),                    \
+        RMS_BY_TYPE(rms_backward, bf16), RMS_BY_TYPE(rms_backward_stats, bf16), RMS_BY_TYPE(rms_columns, bf16),        \
+        RMS_BY_TYPE(rms_forward, wide), RMS_BY_TYPE(rms_backward, wide), RMS_BY_TYPE(rms_columns, wide),               \
+        RMS_BY_NARROW_TYPE(rms_largest), RMS_BY_NARROW_TYPE(rms_quantise), RMS_BY_NARROW_TYPE(rms_quantise_rows),      \
+        K_(rms_copy, RMS_ISA), K_(rms_fence, RMS_ISA)                                                                  \
+  }
+
+const rms_kernels K_(rms_kernels, RMS_ISA) = RMS_TABLE(RMS_TEXT(RMS_ISA), bf16, RMS_BF16_WIDE);
+#ifdef BF16_OUTSIDE
+const rms_kernels K_(K_(rms_kernels, RMS_ISA), wide) = RMS_TABLE(RMS_TEXT(RMS_ISA) "wide", RMS_BF16_WIDE,
+                                                                 RMS_BF16_WIDE);
+#endif

@@ -425,6 +425,10 @@ static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   __builtin_prefetch(p);
 }
 
+static inline __attribute__((always_inline)) void vec_prefetch_near(const void *p) {
+  __builtin_prefetch(p);
+}
+
 static inline unsigned vec_most16(const char *p, int64_t n) {
   const uint16x8_t magnitude = vdupq_n_u16(0x7fff);
   uint16x8_t most = vdupq_n_u16(0);

@@ -414,6 +414,10 @@ static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   (void)p;
 }
 
+static inline __attribute__((always_inline)) void vec_prefetch_near(const void *p) {
+  (void)p;
+}
+
 static inline unsigned vec_most16(const char *p, int64_t n) {
   unsigned most = 0;
   for (int64_t i = 0; i < n; i++) {

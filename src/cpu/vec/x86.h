@@ -38,6 +38,11 @@ static inline __attribute__((always_inline)) void vec_prefetch(const void *p) {
   _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
+/* The same into the first-level cache: for what is read next. */
+static inline __attribute__((always_inline)) void vec_prefetch_near(const void *p) {
+  _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
 /* The largest of eight magnitudes, whose order is that of their bits. */
 static inline float vec_most8(__m256i a) {
   __m128i four = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
