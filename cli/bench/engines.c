@@ -25,7 +25,7 @@ static bench_engine *add_library(bench_result *r, const bench_case *c, engine_ro
   e->spec = *spec;
   e->forward = c->forward;
   e->backward = c->backward;
-  if (strcmp(isa, "scalar") == 0) { /* made for sameness, not for speed */
+  if (isa && strcmp(isa, "scalar") == 0) { /* made for sameness, not for speed */
     e->forward.outer = e->backward.outer = compare_outer(c);
     e->scale = (double)c->base.problem.outer / (double)compare_outer(c);
   }
@@ -72,19 +72,19 @@ static void add_saved(bench_result *r, const bench_case *c, const char *isa) {
   if (c->spec.kind == RMS_KIND_LAYER) e->forward.mean = c->saved + verify_statistic_count(&c->base.problem);
 }
 
-static void add_rivals(bench_result *r, const bench_case *c, const char *active) {
+static void add_rivals(bench_result *r, const bench_case *c, const char *isa) {
   if (!c->base.problem.isa[0])
     for (int i = rms_isa_count() - 1; i >= 0; i--)
-      if (rms_isa_usable(rms_isa_name(i)) && strcmp(rms_isa_name(i), active) != 0)
+      if (rms_isa_usable(rms_isa_name(i)) && strcmp(rms_isa_name(i), rms_isa_active()) != 0)
         add_library(r, c, ROLE_OTHER, rms_isa_name(i), rms_isa_name(i), &c->spec);
-  if (c->saved) add_saved(r, c, active);
-  add_variant(r, c, ROLE_RMS, "as RMSNorm", active);
-  add_variant(r, c, ROLE_PARTIAL, "as pRMSNorm 1/16", active);
-  add_variant(r, c, ROLE_LAYER, "as LayerNorm", active);
+  if (c->saved) add_saved(r, c, isa);
+  add_variant(r, c, ROLE_RMS, "as RMSNorm", isa);
+  add_variant(r, c, ROLE_PARTIAL, "as pRMSNorm 1/16", isa);
+  add_variant(r, c, ROLE_LAYER, "as LayerNorm", isa);
   if (naive_supports(c)) add_engine(r, ENGINE_NAIVE, ROLE_OTHER, "naive C");
 }
 
-static void add_norms(bench_result *r, const bench_case *c, const char *active) {
+static void add_norms(bench_result *r, const bench_case *c, const char *isa) {
   static const struct {
     engine_role role;
     const char *name;
@@ -94,28 +94,29 @@ static void add_norms(bench_result *r, const bench_case *c, const char *active) 
                {ROLE_LAYER, "LayerNorm"}};
   for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
     const rms_spec spec = variant_of(&c->spec, norms[i].role);
-    add_library(r, c, norms[i].role, norms[i].name, active, &spec);
+    add_library(r, c, norms[i].role, norms[i].name, isa, &spec);
   }
 }
 
-static void add_stores(bench_result *r, const bench_case *c, const char *active) {
+static void add_stores(bench_result *r, const bench_case *c, const char *isa) {
   bench_engine *plain, *stream;
-  add_library(r, c, ROLE_SELF, "by default", active, &c->spec);
-  if ((plain = add_library(r, c, ROLE_PLAIN, "plain stores", active, &c->spec))) plain->stream_bytes = INT64_MAX;
-  if ((stream = add_library(r, c, ROLE_STREAM, "non-temporal stores", active, &c->spec))) stream->stream_bytes = 0;
+  add_library(r, c, ROLE_SELF, "by default", isa, &c->spec);
+  if ((plain = add_library(r, c, ROLE_PLAIN, "plain stores", isa, &c->spec))) plain->stream_bytes = INT64_MAX;
+  if ((stream = add_library(r, c, ROLE_STREAM, "non-temporal stores", isa, &c->spec))) stream->stream_bytes = 0;
 }
 
 void engines_add(bench_result *r, const bench_case *c, measure_set set, int threads, const rms_executor *executor) {
-  const char *active = c->base.problem.isa[0] ? c->base.problem.isa : rms_isa_active();
+  /* not named where the problem does not name it, because the library then chooses kernels for each type */
+  const char *isa = c->base.problem.isa[0] ? c->base.problem.isa : NULL;
   const int first = r->engine_count;
   if (set == MEASURE_NORMS) {
-    add_norms(r, c, active);
+    add_norms(r, c, isa);
   } else if (set == MEASURE_STORES) {
-    add_stores(r, c, active);
+    add_stores(r, c, isa);
   } else {
     add_copies(r, c);
-    add_library(r, c, ROLE_SELF, active, active, &c->spec);
-    if (set == MEASURE_ALL) add_rivals(r, c, active);
+    add_library(r, c, ROLE_SELF, isa ? isa : rms_isa_active(), isa, &c->spec);
+    if (set == MEASURE_ALL) add_rivals(r, c, isa);
   }
   for (int i = first; i < r->engine_count; i++) {
     r->engines[i].threads = threads;

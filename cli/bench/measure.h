@@ -29,7 +29,7 @@ typedef struct bench_engine {
   engine_type type;
   engine_role role;
   copy_function *copy;
-  const char *isa;
+  const char *isa;              /* NULL: as the library chooses */
   int64_t stream_bytes;         /* the library's threshold for this engine; negative: its default */
   int threads;                  /* 1, or those of the executor                                    */
   const rms_executor *executor; /* NULL: the calling thread                                       */
