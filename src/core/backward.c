@@ -25,10 +25,8 @@ typedef struct {
 } backward_run;
 
 /* As in the forward. */
-static bool has_several_ways_back(const rms_backward_job *job) {
-  const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
-  return job->stream_dx && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->gate.data && !job->lay.apart &&
-         2 * job->lay.width * size > RMS_WIDE_BYTES;
+static rms_row_kind row_kind_back(const rms_backward_job *job) {
+  return job->stream_dx && !job->gate.data && !job->lay.apart ? rms_row_kind_of(RMS_BACKWARD, &job->lay) : RMS_ONE_WAY;
 }
 
 static void move_rows(rms_rows *rows, int64_t inner) {
@@ -111,9 +109,10 @@ static void run_chunks_by(const void *arg, int64_t first, int64_t last, rms_way 
 
 static void run_chunks(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
-  if (has_several_ways_back(&r->job))
-    rms_run_strategy(rms_isa_number(r->kernels), RMS_BACKWARD,
-                     r->plan.rows / r->plan.chunks * r->job.lay.groups * r->traffic, first, last, run_chunks_by, r);
+  const rms_row_kind kind = row_kind_back(&r->job);
+  if (kind != RMS_ONE_WAY)
+    rms_run_strategy(rms_isa_number(r->kernels), kind, r->plan.rows / r->plan.chunks * r->job.lay.groups * r->traffic,
+                     first, last, run_chunks_by, r);
   else
     for (int64_t chunk = first; chunk < last; chunk++)
       run_chunk(r, &r->job, chunk);
@@ -139,12 +138,13 @@ static void run_rows_by(const void *arg, int64_t first, int64_t last, rms_way wa
 
 static void run_rows(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
+  const rms_row_kind kind = row_kind_back(&r->job);
   if (r->job.sums_out)
     r->stats_kernel(&r->job, first, last);
-  else if (has_several_ways_back(&r->job))
-    rms_run_strategy(rms_isa_number(r->kernels), RMS_BACKWARD, r->traffic, first, last, run_rows_by, r);
+  else if (kind != RMS_ONE_WAY)
+    rms_run_strategy(rms_isa_number(r->kernels), kind, r->traffic, first, last, run_rows_by, r);
   else
-    run_rows_by(r, first, last, RMS_WAY_FETCH);
+    run_rows_by(r, first, last, r->job.way);
 }
 
 /* Strips first..last-1 of the only block of rows, piece by piece. */
@@ -376,6 +376,7 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (r.job.lay.dtype == RMS_BF16) kernels = rms_kernels_of_type(kernels, RMS_BF16);
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   r.kernels = kernels;
+  r.job.way = rms_usual_way(RMS_BACKWARD, r.job.lay.dtype);
   const bool wide = has_more_arithmetic(&r.job);
   r.kernel = (wide ? kernels->wide_backward : kernels->backward)[r.job.lay.dtype];
   r.stats_kernel = kernels->backward_stats[r.job.lay.dtype];

@@ -17,12 +17,10 @@ typedef struct {
   int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
 } forward_run;
 
-/* Whether it makes a difference in which way the rows of a job that streams are written: where little is computed, and
- * rows are wide. */
-static bool has_several_ways(const rms_forward_job *job) {
-  const int64_t size = (int64_t)rms_dtype_size(job->lay.dtype);
-  return job->stream_y && size >= 4 && job->lay.kind == RMS_KIND_RMS && !job->residual.data && !job->gate.data &&
-         job->lay.width * size > RMS_WIDE_BYTES;
+/* Whether it makes a difference in which way the rows of a job that streams are written: where little is computed. */
+static rms_row_kind row_kind(const rms_forward_job *job) {
+  return job->stream_y && !job->residual.data && !job->gate.data ? rms_row_kind_of(RMS_FORWARD, &job->lay)
+                                                                 : RMS_ONE_WAY;
 }
 
 static void run_forward_by(const void *arg, int64_t first, int64_t last, rms_way way) {
@@ -34,8 +32,9 @@ static void run_forward_by(const void *arg, int64_t first, int64_t last, rms_way
 
 static void run_forward(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  if (has_several_ways(&r->job))
-    rms_run_strategy(rms_isa_number(r->kernels), RMS_FORWARD, r->traffic, first, last, run_forward_by, r);
+  const rms_row_kind kind = row_kind(&r->job);
+  if (kind != RMS_ONE_WAY)
+    rms_run_strategy(rms_isa_number(r->kernels), kind, r->traffic, first, last, run_forward_by, r);
   else
     r->kernel(&r->job, first, last);
 }

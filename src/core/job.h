@@ -60,11 +60,13 @@ typedef struct {
   int64_t ahead; /* bytes from y in the room to what should be fetched early; 0: none  */
 } rms_quantised;
 
-/* How wide rows are written past the caches. */
+/* How rows are written past the caches. Which of these there are for which rows: core/strategy.c. */
 typedef enum {
-  RMS_WAY_FETCH,   /* the next row is fetched while one is written                                             */
-  RMS_WAY_SPACED,  /* so it is, with plain stores between the non-temporal ones: kernels/batch.h; forward alone */
-  RMS_WAY_BATCHES, /* a large batch of rows is measured, then written                                          */
+  RMS_WAY_FETCH,   /* the next row, or batch of short rows, is fetched while one is written             */
+  RMS_WAY_SPACED,  /* so it is, with plain stores between the non-temporal ones: kernels/batch.h        */
+  RMS_WAY_BATCHES, /* a large batch of rows is measured, then written                                   */
+  RMS_WAY_BURST,   /* small batches of short rows: the next one is fetched at once, before one is written */
+  RMS_WAY_LEFT,    /* nothing is fetched: that is left to the processor                                 */
   RMS_WAYS
 } rms_way;
 

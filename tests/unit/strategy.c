@@ -27,17 +27,21 @@ static void mark(const void *arg, int64_t from, int64_t to, rms_way way) {
   atomic_fetch_add(&ways[way], 1);
 }
 
+static rms_row_kind kind_run;
+
 static void *run_all(void *units) {
-  rms_run_strategy(0, RMS_BACKWARD, UNIT_BYTES, 0, UNITS, mark, units);
+  rms_run_strategy(0, kind_run, UNIT_BYTES, 0, UNITS, mark, units);
   return NULL;
 }
 
 /* One sample of each way in a call at most, nine of each. */
-static void every_unit_once(void) {
+static void run_until_known(rms_row_kind kind, const rms_way *expected, int count) {
   pthread_t thread[THREADS];
-  int calls = 0;
-  T_CHECK(!rms_strategy_known(0, RMS_BACKWARD));
-  for (; !rms_strategy_known(0, RMS_BACKWARD) && calls < 9; calls++) {
+  int calls = 0, used = 0;
+  kind_run = kind;
+  memset(ways, 0, sizeof ways);
+  T_CHECK(!rms_strategy_known(0, kind));
+  for (; !rms_strategy_known(0, kind) && calls < 9; calls++) {
     memset(done, 0, sizeof done);
     for (int t = 0; t < THREADS; t++)
       T_EQ_INT(0, pthread_create(&thread[t], NULL, run_all, done[t]));
@@ -47,39 +51,147 @@ static void every_unit_once(void) {
       for (int i = 0; i < UNITS; i++)
         T_EQ_INT(1, atomic_load(&done[t][i]));
   }
-  T_CHECK(rms_strategy_known(0, RMS_BACKWARD));
+  T_CHECK(rms_strategy_known(0, kind));
   T_CHECK(calls * THREADS >= 9);
+  for (int i = 0; i < count; i++)
+    T_CHECK(atomic_load(&ways[expected[i]]) >= 9);
   for (int way = 0; way < RMS_WAYS; way++)
-    T_CHECK(atomic_load(&ways[way]) >= 9);
+    used += atomic_load(&ways[way]) > 0;
+  T_EQ_INT(count, used);
+}
+
+static rms_row_kind kind_of(rms_direction direction, rms_dtype type, rms_kind kind, int64_t width) {
+  const rms_layout lay = {.dtype = type, .kind = kind, .width = width, .k = width};
+  return rms_row_kind_of(direction, &lay);
+}
+
+static void every_unit_once(void) {
+  run_until_known(kind_of(RMS_FORWARD, RMS_F32, RMS_KIND_RMS, 4096),
+                  (rms_way[]){RMS_WAY_FETCH, RMS_WAY_SPACED, RMS_WAY_BATCHES}, 3);
+  run_until_known(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 4096),
+                  (rms_way[]){RMS_WAY_BATCHES, RMS_WAY_FETCH, RMS_WAY_LEFT}, 3);
+  run_until_known(kind_of(RMS_BACKWARD, RMS_F64, RMS_KIND_RMS, 4096),
+                  (rms_way[]){RMS_WAY_FETCH, RMS_WAY_BATCHES, RMS_WAY_LEFT}, 3);
+  run_until_known(kind_of(RMS_BACKWARD, RMS_F32, RMS_KIND_LAYER, 256),
+                  (rms_way[]){RMS_WAY_FETCH, RMS_WAY_BURST, RMS_WAY_LEFT}, 3);
+}
+
+static void kinds_of_rows(void) {
+  T_EQ_INT(RMS_ONE_WAY, kind_of(RMS_FORWARD, RMS_BF16, RMS_KIND_RMS, 4097));
+  T_EQ_INT(RMS_ONE_WAY, kind_of(RMS_FORWARD, RMS_F32, RMS_KIND_LAYER, 4096));
+  T_EQ_INT(RMS_ONE_WAY, kind_of(RMS_FORWARD, RMS_F32, RMS_KIND_RMS, 2048));
+  T_EQ_INT(RMS_ONE_WAY, kind_of(RMS_BACKWARD, RMS_F32, RMS_KIND_RMS, 1024));
+  T_EQ_INT(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 512), kind_of(RMS_BACKWARD, RMS_F16, RMS_KIND_RMS, 129));
+  T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 128) != kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_LAYER, 128));
+  T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 128) != kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 129));
+  T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 8192) != kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 8193));
+  T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 128) != kind_of(RMS_BACKWARD, RMS_F32, RMS_KIND_RMS, 128));
+  for (rms_direction direction = RMS_FORWARD; direction <= RMS_BACKWARD; direction++)
+    for (int64_t width = 1; width <= 1 << 20; width *= 2)
+      for (rms_dtype type = RMS_F32; type <= RMS_F16; type++)
+        T_CHECK(kind_of(direction, type, RMS_KIND_LAYER, width) < RMS_ROW_KINDS);
+}
+
+/* ---- results ---- */
+
+typedef struct {
+  rms_dtype type;
+  rms_kind kind;
+  int64_t rows, cols;
+} shape;
+
+typedef struct {
+  char *x, *dy, *y, *dx;
+  void *workspace;
+  size_t workspace_bytes;
+  double weight[COLS], bias[COLS], dweight[COLS], dbias[COLS]; /* at least as large as those of any type */
+} buffers;
+
+static void run_both(const shape *s, buffers *b, bool sums) {
+  const rms_spec spec = {.cols = s->cols, .eps = 1e-6, .kind = s->kind};
+  const bool layer = s->kind == RMS_KIND_LAYER;
+  const rms_forward_args forward = {.outer = s->rows,
+                                    .x = {.data = b->x, .dtype = s->type},
+                                    .weight = b->weight,
+                                    .bias = layer ? b->bias : NULL,
+                                    .y = {.data = b->y}};
+  const rms_backward_args backward = {.outer = s->rows,
+                                      .x = {.data = b->x, .dtype = s->type},
+                                      .dy = {.data = b->dy, .dtype = s->type},
+                                      .weight = b->weight,
+                                      .dx = {.data = b->dx},
+                                      .dweight = sums ? b->dweight : NULL,
+                                      .dbias = sums && layer ? b->dbias : NULL,
+                                      .workspace = b->workspace,
+                                      .workspace_bytes = b->workspace_bytes};
+  T_EQ_STATUS(RMS_OK, rms_forward(&spec, &forward, NULL));
+  T_EQ_STATUS(RMS_OK, rms_backward(&spec, &backward, NULL));
+}
+
+/* Without streams, while all ways are timed, and after that, with sums over rows and without. Rows of zeros, huge and
+ * tiny ones stand among the others. */
+static void same_results_of(shape s) {
+  const size_t size = rms_dtype_size(s.type), bytes = size * (size_t)(s.rows * s.cols);
+  static buffers b;
+  char *want[2] = {aligned_alloc(64, bytes), aligned_alloc(64, bytes)};
+  double want_sums[2][COLS];
+  b.x = aligned_alloc(64, bytes), b.dy = aligned_alloc(64, bytes);
+  b.y = aligned_alloc(64, bytes), b.dx = aligned_alloc(64, bytes);
+  t_fill(b.x, s.type, s.rows * s.cols, T_NORMAL, t_seed(), 1, 0);
+  for (int64_t row = 3; row < s.rows; row += 31)
+    t_fill(b.x + (size_t)(row * s.cols) * size, s.type, s.cols, (t_data)(row % T_SPECIAL), t_seed(), 5, row);
+  t_fill(b.dy, s.type, s.rows * s.cols, T_NORMAL, t_seed(), 2, 0);
+  t_fill(b.weight, s.type, s.cols, T_NORMAL, t_seed(), 3, 0);
+  t_fill(b.bias, s.type, s.cols, T_NORMAL, t_seed(), 4, 0);
+  b.workspace_bytes = 8 << 20;
+  b.workspace = aligned_alloc(64, b.workspace_bytes);
+  const rms_kernels *kernels = rms_kernels_of_type(rms_active_kernels(), s.type);
+  const int isa = rms_isa_number(s.type == RMS_F16 ? rms_active_kernels() : kernels);
+  const rms_row_kind kinds[] = {kind_of(RMS_FORWARD, s.type, s.kind, s.cols),
+                                kind_of(RMS_BACKWARD, s.type, s.kind, s.cols)};
+  bool known[2];
+  for (int i = 0; i < 2; i++)
+    known[i] = kinds[i] != RMS_ONE_WAY && rms_strategy_known(isa, kinds[i]);
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(INT64_MAX));
+  run_both(&s, &b, true);
+  memcpy(want[0], b.y, bytes);
+  memcpy(want[1], b.dx, bytes);
+  memcpy(want_sums[0], b.dweight, sizeof b.dweight);
+  memcpy(want_sums[1], b.dbias, sizeof b.dbias);
+  for (int i = 0; i < 2; i++)
+    T_EQ_INT(known[i], kinds[i] != RMS_ONE_WAY && rms_strategy_known(isa, kinds[i]));
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(0));
+  for (int call = 0; call < 14; call++) {
+    memset(b.y, 0, bytes);
+    memset(b.dx, 0, bytes);
+    memset(b.dweight, 0, (size_t)s.cols * size);
+    run_both(&s, &b, call % 4 != 3);
+    T_EQ_BYTES(want[0], b.y, bytes);
+    T_EQ_BYTES(want[1], b.dx, bytes);
+    if (call % 4 == 3) continue;
+    T_EQ_BYTES(want_sums[0], b.dweight, sizeof b.dweight);
+    T_EQ_BYTES(want_sums[1], b.dbias, sizeof b.dbias);
+  }
+  for (int i = 0; i < 2; i++)
+    T_CHECK(kinds[i] == RMS_ONE_WAY || rms_strategy_known(isa, kinds[i]));
+  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(-1));
+  char *all[] = {b.x, b.dy, b.y, b.dx, want[0], want[1], b.workspace};
+  for (size_t i = 0; i < T_COUNT(all); i++)
+    free(all[i]);
+}
+
+static void same_results(void) {
+  const shape shapes[] = {{RMS_F32, RMS_KIND_RMS, 600, 4096},   {RMS_F32, RMS_KIND_LAYER, 600, 4096},
+                          {RMS_F32, RMS_KIND_RMS, 16000, 128},  {RMS_F32, RMS_KIND_LAYER, 8000, 256},
+                          {RMS_BF16, RMS_KIND_RMS, 1200, 4096}, {RMS_BF16, RMS_KIND_LAYER, 1200, 4096},
+                          {RMS_BF16, RMS_KIND_RMS, 30000, 128}, {RMS_BF16, RMS_KIND_LAYER, 9000, 448},
+                          {RMS_F32, RMS_KIND_RMS, 4000, 520}};
+  for (size_t i = 0; i < T_COUNT(shapes); i++)
+    same_results_of(shapes[i]);
 }
 
 static rms_status forward(float *y, const float *x, const float *weight) {
   return rms_norm_f32(y, x, weight, ROWS, COLS, 1e-6);
-}
-
-/* Without streams, while all ways are timed, and after that. */
-static void same_results(void) {
-  const size_t bytes = sizeof(float) * ROWS * COLS;
-  float *x = aligned_alloc(64, bytes), *want = aligned_alloc(64, bytes), *y = aligned_alloc(64, bytes), weight[COLS];
-  t_fill(x, RMS_F32, (int64_t)ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
-  t_fill(weight, RMS_F32, COLS, T_NORMAL, t_seed(), 2, 0);
-  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(INT64_MAX));
-  T_EQ_STATUS(RMS_OK, forward(want, x, weight));
-  const int isa = rms_isa_number(rms_active_kernels());
-  T_CHECK(!rms_strategy_known(isa, RMS_FORWARD));
-  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(0));
-  for (int call = 0; call < 10; call++) {
-    memset(y, 0, bytes);
-    T_EQ_STATUS(RMS_OK, forward(y, x, weight));
-    T_EQ_BYTES(want, y, bytes);
-  }
-  T_CHECK(rms_strategy_known(isa, RMS_FORWARD));
-  for (int other = 0; other < RMS_MOST_ISAS; other++)
-    T_CHECK(other == isa || !rms_strategy_known(other, RMS_FORWARD));
-  T_EQ_STATUS(RMS_OK, rms_stream_threshold_set(-1));
-  free(x);
-  free(want);
-  free(y);
 }
 
 #if defined(__linux__)
@@ -110,6 +222,7 @@ static void untouched_memory(void) {
 
 int main(int argc, char **argv) {
   static const t_case cases[] = {
+    {"kinds_of_rows", kinds_of_rows},
     {"every_unit_once", every_unit_once},
     {"same_results", same_results},
 #if defined(__linux__)

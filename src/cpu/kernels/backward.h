@@ -85,13 +85,12 @@ NOINLINE void K(flush)(const rms_backward_job *job, const rms_column_sums *sums,
 }
 
 /* How many segments of a common job are measured before they are written: of those that share their column sums. Past
- * the caches rows of f32 and f64 that are not short are written one by one, while the next is fetched, unless the job
- * asks for batches. */
+ * the caches the job says in which way: rows that are not short are written one by one, unless it asks for batches. */
 static int64_t K(gradients_together)(const rms_backward_job *job) {
   const int64_t bytes = job->lay.width * (T_SIZE + K(size_of)(job->dy_type)), is_short = 2048;
-  bool alone = T == REAL_TYPE && job->stream_dx && job->way != RMS_WAY_BATCHES && bytes > is_short;
+  bool alone = job->stream_dx && job->way != RMS_WAY_BATCHES && bytes > is_short;
   if (job->lay.groups > 1 || job->lay.per_inner || alone) return 1;
-  return K(fit)(K(LARGE_BATCH_BYTES), bytes);
+  return K(fit)(job->stream_dx && job->way == RMS_WAY_BURST ? K(BURST_BYTES) : K(LARGE_BATCH_BYTES), bytes);
 }
 
 /* A row of a common job with RMS_STEPS_RSTD: its second sweep rounds both terms and takes T(r) for r. What is out of
@@ -110,6 +109,15 @@ NOINLINE void K(add_rounded_row)(const rms_backward_job *job, K(gradient_rows) *
   m->s.x.up1 = m->s.x.up2 = 1;
   K(end_rows)(rows, false);
   K(backward_stepwise)(job, &m->s, number);
+}
+
+/* Fetches all that is read of the rows that should be fetched early, of short rows whose x and dy are in T. */
+static void K(fetch_gradients)(K(gradient_rows) * rows, int count) {
+  for (int b = 0; b < count; b++) {
+    K(fetch_rows)(rows->x[b] + rows->ahead_x, 0, rows->width * T_SIZE, 1);
+    K(fetch_rows)(rows->dy[b] + rows->ahead_dy, 0, rows->width * T_SIZE, 1);
+  }
+  rows->ahead_x = rows->ahead_dy = 0;
 }
 
 /* Segments i..i+n-1 of a common job, which share their gain and their column sums. `at` is moved behind them. */
@@ -142,7 +150,7 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
   const char *x0 = m.s.x.x, *dy0 = m.s.dy;
   for (int64_t b = 0; b < n; b++)
     rms_cursor_next(at, lay);
-  if (job->fetch_ahead && more) {
+  if (job->fetch_ahead && more && job->way != RMS_WAY_LEFT) {
     rows.ahead_x = rms_segment(&job->x, at, lay, T_SIZE) - x0;
     rows.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type)) - dy0;
   }
@@ -163,6 +171,7 @@ static void K(backward_together)(const rms_backward_job *job, const rms_column_s
         K(add_row)(job, &rows, &m, number, zero_r);
     }
   }
+  if (is_short && job->way == RMS_WAY_BURST && rows.ahead_dy) K(fetch_gradients)(&rows, (int)n);
   K(end_rows)(&rows, layer);
 }
 

@@ -274,10 +274,11 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
   K(close_column)(s, at.d, form);
 }
 
-/* Whether dx lies close behind x or dy, those of its row or of the next one. */
+/* Whether dx lies close behind x or dy, those of its row or of the next one; or past the caches, where stores wait so
+ * long that they may hold up the loads of rows further down. */
 INLINE bool K(rows_go_together)(const K(gradient_rows) * s) {
   const int next = s->count > 1 ? 1 : 0;
-  return K(TOGETHER) && (K(is_close_behind)(s->dx[0], s->x[0]) || K(is_close_behind)(s->dx[0], s->dy[0]) ||
+  return K(TOGETHER) && (s->stream || K(is_close_behind)(s->dx[0], s->x[0]) || K(is_close_behind)(s->dx[0], s->dy[0]) ||
                          K(is_close_behind)(s->dx[0], s->x[next]) || K(is_close_behind)(s->dx[0], s->dy[next]));
 }
 

@@ -5,6 +5,7 @@
 enum {
   K(BATCH) = 8,                     /* segments at most                                                    */
   K(BATCH_BYTES) = 8 * 1024,        /* what a batch reads stays in the first-level cache                   */
+  K(BURST_BYTES) = 4 * 1024,        /* so does what the next one reads beside it                           */
   K(LARGE_BATCH_BYTES) = 128 * 1024 /* stays in the second                                                 */
 };
 
@@ -23,6 +24,13 @@ INLINE void K(space_stores)(void) {
 INLINE void K(read_ahead)(const char *x, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64)
     (void)*(const volatile char *)(x + byte);
+}
+
+/* Fetches `count` rows that are read next. */
+INLINE void K(fetch_rows)(const char *x, int64_t step, int64_t bytes, int64_t count) {
+  for (; count > 0; count--, x += step)
+    for (int64_t byte = 0; byte < bytes; byte += 64)
+      vec_prefetch_near(x + byte);
 }
 
 /* As many segments as fit in the room, at least one, at most a batch. */

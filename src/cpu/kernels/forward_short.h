@@ -454,14 +454,8 @@ static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
   return to;
 }
 
-INLINE void K(fetch_rows)(const char *x, int64_t step, int64_t bytes, int64_t count) {
-  for (; count > 0; count--, x += step)
-    for (int64_t byte = 0; byte < bytes; byte += 64)
-      vec_prefetch_near(x + byte);
-}
-
 /* Fetches the rows behind a batch, of which there are `more`, before the batch is written past the caches: a processor
- * does not read far ahead of many non-temporal stores. */
+ * may not read far ahead of many non-temporal stores. */
 INLINE void K(fetch_batch)(const K(batch) * batch, int64_t bytes, int64_t more) {
   const int64_t count = more < batch->count ? more : batch->count;
   K(fetch_rows)(batch->x + batch->count * batch->x_step, batch->x_step, bytes, count);
