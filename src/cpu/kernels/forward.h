@@ -49,9 +49,10 @@ static void K(forward_batches)(const rms_forward_job *job, const K(gains) * gain
   const bool steps = T != REAL_TYPE && lay->steps == RMS_STEPS_RSTD;
   bool fetch = job->fetch_ahead && batch == 1 && lay->width * T_SIZE >= RMS_WIDE_BYTES;
   bool read_first = job->way == RMS_WAY_SPACED && lay->k < lay->width && lay->width * T_SIZE <= 2 * RMS_WIDE_BYTES;
-  /* x*act(z) of a gate before the norm is kept until it is written */
+  /* x*act(z) of a gate before the norm is kept until it is written, and so is x + residual of bf16 */
   const int64_t pitch = (lay->width + LANES - 1) / LANES * LANES;
-  const bool keep = lay->gate_place == RMS_GATE_BEFORE && lay->k == lay->width && pitch <= room.count;
+  const bool sum = T == RMS_BF16 && job->residual.data && !job->bias && !lay->indices && !layer;
+  const bool keep = (lay->gate_place == RMS_GATE_BEFORE || sum) && lay->k == lay->width && pitch <= room.count;
   if (keep && batch * pitch > room.count) batch = room.count / pitch;
   rms_cursor measure = rms_cursor_at(lay, first), write = measure;
   K(source) src;

@@ -28,6 +28,7 @@ typedef struct {
   bool after, gated; /* a gate after the norm, or before it */
   bool mixed;        /* see above; y is then of this type, and may hold any NaN */
   bool scaled;       /* by src.up1*up2 */
+  bool kept;         /* x + residual is read from where it was kept */
   rms_dtype y;
   bool clean; /* y is in T, and so are the gains */
 } K(common_form);
@@ -63,7 +64,7 @@ INLINE VEC K(apply_mixed)(const K(common_segment) * s, VEC h, int64_t j, int n, 
 }
 
 INLINE VEC K(common_load)(const K(common_segment) * s, int64_t j, int n, K(common_form) form) {
-  if (form.gated && s->src.products) return K(load_gain)(s->src.products, j, n);
+  if (form.kept || (form.gated && s->src.products)) return K(load_gain)(s->src.products, j, n);
   return K(load_source)(&s->src, j, n,
                         (K(reading)){.residual = form.residual, .gated = form.gated, .scaled = form.scaled});
 }
@@ -81,7 +82,11 @@ INLINE VEC K(common_value)(const K(common_segment) * s, VEC v, VEC act, VEC r, V
 }
 
 INLINE void K(put_sum)(const K(common_segment) * s, VEC v, int64_t j, int n, K(common_form) form) {
-  if (form.residual && s->residual_out) K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
+  if (!form.residual || !s->residual_out) return;
+  if (form.kept && !s->src.residual_is_f32)
+    K(put_clean)(s->residual_out, j, n, v, s->stream_residual);
+  else
+    K(put)(s->residual_out, j, n, v, s->src.residual_is_f32, s->stream_residual);
 }
 
 INLINE void K(put_y)(const K(common_segment) * s, VEC y, int64_t j, int n, K(common_form) form) {
@@ -220,6 +225,16 @@ NOINLINE void K(common_residual)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .residual = true, .stream = s->stream_y});
 }
 
+NOINLINE void K(common_kept)(const K(common_segment) * s, REAL r) {
+  K(common_form) form = {K(GAIN), .residual = true, .kept = true, .stream = s->stream_y, .raw = s->raw};
+  if (s->before) {
+    form.before = true;
+    K(common_loop)(s, r, 0, form);
+  } else {
+    K(common_loop)(s, r, 0, form);
+  }
+}
+
 NOINLINE void K(common_before)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .before = true, .raw = s->raw});
 }
@@ -326,6 +341,8 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
     K(write_mixed_types)(s, st, layer);
   else if (s->gate)
     K(common_gate_after)(s, st.r);
+  else if (T == RMS_BF16 && s->src.residual && s->src.products && s->weighted && !s->biased)
+    K(common_kept)(s, st.r);
   else if (s->src.gate)
     K(common_gate_before)(s, st.r);
   else if (T != REAL_TYPE && s->before && s->weighted && !layer && !s->src.residual)

@@ -20,14 +20,15 @@ typedef struct {
   bool residual_is_f32; /* the residual is stored as f32 though T is not */
   bool sigmoid;         /* of the gate; else silu                        */
   REAL up1, up2;
-  REAL *products; /* room for x*act(z) in lane order, padded to whole vectors, where they will be read again; or NULL */
+  REAL *products; /* room for x*act(z), or x + residual, in lane order, padded to whole vectors, where they will be read
+                     again; or NULL */
   int64_t ahead, ahead_gate; /* bytes from x and from the gate to what is fetched early beside products; 0: nothing */
 } K(source);
 
 /* How it is read: known at the call, so that the branches on it vanish. quads: the activation is part of the loop,
- * which makes it quicker and the code larger. */
+ * which makes it quicker and the code larger. kept: what is read is stored in the room for products. */
 typedef struct {
-  bool residual, gated, scaled, quads;
+  bool residual, gated, scaled, quads, kept;
   bool any_type; /* x may be a dy, of any type; otherwise it is in T or f32 */
 } K(reading);
 
@@ -84,10 +85,10 @@ INLINE VEC K(load_source)(const K(source) * s, int64_t j, int n, K(reading) as) 
   VEC v = as.any_type ? K(load_as)(s->x, j, n, s->x_type) : K(load)(s->x, j, n, s->x_type != T);
   if (as.residual) {
     v = V(add)(v, K(load)(s->residual, j, n, s->residual_is_f32));
-    if (!s->residual_is_f32) v = V(round)(v, T);
+    if (!s->residual_is_f32) v = V(round_clean)(v, T); /* x is in T too */
   }
   if (as.gated) v = V(mul)(v, K(load_gate)(s->gate, j, n, s->sigmoid));
-  if (as.quads && s->products) V(store)(s->products + j, v, REAL_TYPE, 0);
+  if (as.kept || (as.quads && s->products)) V(store)(s->products + j, v, REAL_TYPE, 0);
   if (as.scaled) v = V(mul)(V(mul)(v, V(set)(s->up1)), V(set)(s->up2));
   return v;
 }
@@ -224,6 +225,12 @@ NOINLINE REAL K(squares_residual)(const K(source) * s, int64_t k) {
   K(source) in_t = *s;
   in_t.x_type = T;
   return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as.residual = true});
+}
+
+NOINLINE REAL K(squares_kept)(const K(source) * s, int64_t k) {
+  K(source) in_t = *s;
+  in_t.x_type = T;
+  return K(sum_first)(&in_t, k, 0, (K(summand)){.squares = true, .as = {.residual = true, .kept = true}});
 }
 
 NOINLINE REAL K(squares_gated)(const K(source) * s, int64_t k) {
@@ -414,7 +421,7 @@ INLINE bool K(makes_faint)(REAL most, int64_t k) {
 }
 
 NOINLINE bool K(is_faint)(const rms_layout *lay, const K(source) * s) {
-  return !s->gate && K(makes_faint)(K(largest)(s, lay->indices, lay->k), lay->k);
+  return !s->gate && !s->products && K(makes_faint)(K(largest)(s, lay->indices, lay->k), lay->k);
 }
 
 /* What a statistic rests on, before eps: the mean of the segment times 2^e, and the sum of squares (LayerNorm: about
@@ -452,8 +459,10 @@ INLINE K(moment) K(measure)(const rms_layout *lay, const K(source) * s) {
   } else if (layer) {
     m.mean = K(sum_x)(s->x, lay->k) / (REAL)lay->k;
     m.sum = K(centred_x)(s->x, lay->k, m.mean);
+  } else if (x_alone) {
+    m.sum = K(squares_x)(s->x, lay->k);
   } else {
-    m.sum = x_alone ? K(squares_x)(s->x, lay->k) : K(squares_residual)(s, lay->k);
+    m.sum = T == RMS_BF16 && s->products ? K(squares_kept)(s, lay->k) : K(squares_residual)(s, lay->k);
   }
   return m;
 }
