@@ -25,7 +25,7 @@ static bench_engine *add_library(bench_result *r, const bench_case *c, engine_ro
   e->spec = *spec;
   e->forward = c->forward;
   e->backward = c->backward;
-  if (isa && strcmp(isa, "scalar") == 0) { /* made for sameness, not for speed */
+  if (strcmp(isa ? isa : rms_isa_active(), "scalar") == 0) { /* made for sameness, not for speed */
     e->forward.outer = e->backward.outer = compare_outer(c);
     e->scale = (double)c->base.problem.outer / (double)compare_outer(c);
   }

@@ -24,9 +24,13 @@ typedef struct {
                               may be); or NULL */
 } backward_run;
 
-/* As in the forward. */
+/* As in the forward: of jobs whose rows the kernels take together, because all others go one way. */
 static rms_row_kind row_kind_back(const rms_backward_job *job) {
-  return job->stream_dx && !job->gate.data && !job->lay.apart ? rms_row_kind_of(RMS_BACKWARD, &job->lay) : RMS_ONE_WAY;
+  const rms_layout *lay = &job->lay;
+  const bool together = !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
+                        !job->x_is_f32 && job->dy_type == lay->dtype && !lay->indices && lay->groups == 1 &&
+                        !lay->apart && lay->steps <= RMS_STEPS_RSTD;
+  return job->stream_dx && together ? rms_row_kind_of(RMS_BACKWARD, lay) : RMS_ONE_WAY;
 }
 
 static void move_rows(rms_rows *rows, int64_t inner) {

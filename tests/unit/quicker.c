@@ -35,7 +35,7 @@ static void the_quicker_one(void) {
 }
 
 typedef struct {
-  uint16_t y[ROWS * COLS], dx[ROWS * COLS], dweight[COLS];
+  uint16_t y[ROWS * COLS], dx[ROWS * COLS], dweight[COLS], dbias[COLS];
   float r[ROWS];
 } results;
 
@@ -52,6 +52,7 @@ static void run(results *to, rms_dtype type, rms_kind kind, int64_t rows) {
                                       .weight = weight,
                                       .dx = {.data = to->dx},
                                       .dweight = to->dweight,
+                                      .dbias = kind == RMS_KIND_LAYER ? to->dbias : NULL,
                                       .workspace = workspace,
                                       .workspace_bytes = sizeof workspace};
   t_fill(x, type, rows * COLS, T_NORMAL, t_seed(), 1, 0);

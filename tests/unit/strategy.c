@@ -89,7 +89,10 @@ static void kinds_of_rows(void) {
   for (rms_direction direction = RMS_FORWARD; direction <= RMS_BACKWARD; direction++)
     for (int64_t width = 1; width <= 1 << 20; width *= 2)
       for (rms_dtype type = RMS_F32; type <= RMS_F16; type++)
-        T_CHECK(kind_of(direction, type, RMS_KIND_LAYER, width) < RMS_ROW_KINDS);
+        for (rms_kind kind = RMS_KIND_RMS; kind <= RMS_KIND_LAYER; kind++) {
+          const rms_row_kind rows = kind_of(direction, type, kind, width);
+          T_CHECK(rows == RMS_ONE_WAY || (rows >= 0 && rows < RMS_ROW_KINDS));
+        }
 }
 
 /* ---- results ---- */

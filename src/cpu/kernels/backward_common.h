@@ -304,7 +304,11 @@ INLINE void K(finish_partial)(const K(gradient_rows) * s, K(rows_form) form) {
   for (; j + span <= inside; j += span)
     K(finish_span)(s, j, span, vectors, form);
   form.edge = true;
-  if (j < inside) K(finish_span)(s, j, to - j < span ? to - j : span, vectors, form), j += span;
+  if (j < inside && j + span <= to)
+    K(finish_span)(s, j, span, vectors, form);
+  else if (j < inside)
+    K(finish_span)(s, j, to - j, vectors, form);
+  if (j < inside) j += span;
   form.edge = false;
   form.outside = true;
   if (j < to) K(finish_columns)(s, j, form);

@@ -6,8 +6,8 @@
  * finished, then written, so that the divisions and roots of one overlap with the sums of the others. Short rows go
  * through forward_short.h, others through forward_common.h.
  *
- * All other jobs, and segments out of range, are processed one segment after the other by forward_segment.h, or by
- * stepwise.h. With RMS_STEPS_RSTD a segment in range is one that is rounded before the weight, with T(r) in place of r.
+ * All other jobs are processed one segment after the other by forward_segment.h, or by stepwise.h, and so are segments
+ * that must be scaled of jobs with more than x, a gain and a bias. With RMS_STEPS_RSTD a segment in range is one that is rounded before the weight, with T(r) in place of r.
  *
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
@@ -132,6 +132,15 @@ static void K(complete_gains)(const rms_layout *lay, K(gains) * gains, REAL room
   }
 }
 
+/* The same of wide rows of LayerNorm with a weight and no bias: whether there is room, and whether it pays. Past the
+ * caches one more vector to load is dearer than the loop for anything. */
+static bool K(can_complete)(const rms_forward_job *job, const K(gains) * gains, int64_t rows) {
+  const rms_layout *lay = &job->lay;
+  const bool pays = rows >= 8 && !(T == REAL_TYPE && job->stream_y);
+  return gains->gain && !gains->bias && !gains->mixed && !K(are_raw)(gains) && lay->groups == 1 && !lay->per_inner &&
+         !K(rounds_before)(lay) && lay->width <= (int64_t)(K(GAIN_BYTES) / sizeof(REAL)) && pays;
+}
+
 KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   REAL room[2][K(GAIN_BYTES) / sizeof(REAL)];
@@ -149,6 +158,7 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
       K(complete_gains)(lay, &gains, room);
       K(forward_short)(job, gains.gain, gains.bias, gains.inner, first, last);
     } else {
+      if (layer && K(can_complete)(job, &gains, last - first)) K(complete_gains)(lay, &gains, room);
       K(forward_batches)(job, &gains, batch, K(room_left)(&gains, room), first, last);
     }
   } else {

@@ -189,7 +189,7 @@ NOINLINE void K(write_batch_stream)(const K(batch) * batch, int64_t width) {
 }
 
 NOINLINE void K(write_batch_before)(const K(batch) * batch, int64_t width, bool stream) {
-  K(write_each)(batch, width, -1, (K(short_form)){stream, .before = true});
+  K(write_each)(batch, width, -1, (K(short_form)){.stream = stream, .before = true});
 }
 
 /* The rows whose sum is out of range. Rows of zeros and rows with a NaN need no scale: see K(settle). So do those with
@@ -407,11 +407,11 @@ INLINE void K(write_scaled_rows)(const K(batch) * given, int64_t width, bool lay
 
 NOINLINE void K(write_scaled_batch)(const K(batch) * batch, int64_t width, bool stream, bool before) {
   if (batch->bias)
-    K(write_scaled_rows)(batch, width, true, (K(short_form)){stream});
+    K(write_scaled_rows)(batch, width, true, (K(short_form)){.stream = stream});
   else if (before)
-    K(write_scaled_rows)(batch, width, false, (K(short_form)){stream, .before = true});
+    K(write_scaled_rows)(batch, width, false, (K(short_form)){.stream = stream, .before = true});
   else
-    K(write_scaled_rows)(batch, width, false, (K(short_form)){stream});
+    K(write_scaled_rows)(batch, width, false, (K(short_form)){.stream = stream});
 }
 
 /* A batch with rows that must be scaled. */
@@ -458,6 +458,7 @@ static const REAL *K(repeat_gain)(REAL *to, const REAL *gain, int64_t width) {
  * may not read far ahead of many non-temporal stores. */
 INLINE void K(fetch_batch)(const K(batch) * batch, int64_t bytes, int64_t more) {
   const int64_t count = more < batch->count ? more : batch->count;
+  if (count == 0) return;
   K(fetch_rows)(batch->x + batch->count * batch->x_step, batch->x_step, bytes, count);
   if (batch->gate) K(fetch_rows)(batch->gate + batch->count * batch->gate_step, batch->gate_step, bytes, count);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Makes the kernels and the table of one instruction set. Before including it, a unit in src/cpu/isa includes its
- * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has its kernels for bf16, but for
- * those with more arithmetic. */
+ * virtual vector and defines RMS_ISA, the name, and BF16_OUTSIDE if another unit has kernels for bf16 too: the table
+ * then takes those but for jobs with more arithmetic, and a second one, "wide", takes this unit's throughout. */
 
 #include "unit.h"
 
