@@ -114,7 +114,7 @@ static bool forward_row(const rms_spec *spec, const rms_forward_args *args) {
   const rms_kernels *kernels = rms_active_kernels();
   if (!traffic || !kernels || traffic >= RMS_SERIAL_BYTES || traffic > rms_stream_threshold()) return false;
   int32_t dtype = args->x.dtype, weight_dtype = args->weight_dtype;
-  kernels = rms_kernels_of_type(kernels, dtype);
+  kernels = rms_kernels_of_type(kernels, (rms_dtype)dtype);
   rms_fp_word callers = rms_fp_enter();
   bool done = kernels->row[dtype](
       args->y.data, args->x.data, args->weight, spec->cols, spec->partial ? spec->partial : spec->cols, spec->eps,
