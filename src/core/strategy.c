@@ -17,16 +17,17 @@ typedef struct {
 
 typedef struct {
   _Atomic int started, finished;    /* samples                                    */
-  _Atomic int64_t time[3][SAMPLES]; /* nanoseconds for PIECE_BYTES, of every way  */
+  _Atomic int32_t time[3][SAMPLES]; /* nanoseconds for PIECE_BYTES, of every way  */
   _Atomic bool known;
   _Atomic int quickest; /* the number of a way in the choice */
 } trial;
 
 static trial trials[RMS_MOST_ISAS][RMS_ROW_KINDS];
 
-/* Bits of a kind of rows. Narrow: of a 16-bit type. A larger row is a short one of more than some lines, or a wide one
- * of more than a page or two. */
-enum { LAYER = 1, NARROW = 2, LARGER = 4, WIDE = 8, BACKWARD = 16 };
+/* Bits of a kind of rows. Norms that take different times are different kinds, or a way would win because more of its
+ * samples were of the cheaper one. Narrow: of a 16-bit type. A larger row is a short one of more than some lines, or a
+ * wide one of more than a page or two. */
+enum { LAYER = 1, NARROW = 2, LARGER = 4, WIDE = 8, BACKWARD = 16, PARTIAL = 32 };
 
 static const choice *choice_of(rms_row_kind kind) {
   static const choice forward = {3, {RMS_WAY_FETCH, RMS_WAY_SPACED, RMS_WAY_BATCHES}};
@@ -47,7 +48,8 @@ rms_row_kind rms_row_kind_of(rms_direction direction, const rms_layout *lay) {
   const bool narrow = rms_dtype_size(lay->dtype) == 2, layer = lay->kind == RMS_KIND_LAYER;
   const bool backward = direction == RMS_BACKWARD;
   const int64_t is_short = 1024, is_wide = backward ? RMS_WIDE_BYTES / 2 : RMS_WIDE_BYTES;
-  const rms_row_kind kind = (layer ? LAYER : 0) | (narrow ? NARROW : 0) | (backward ? BACKWARD : 0);
+  const rms_row_kind kind =
+      (layer ? LAYER : 0) | (lay->k < lay->width ? PARTIAL : 0) | (narrow ? NARROW : 0) | (backward ? BACKWARD : 0);
   if (backward && bytes <= is_short) return kind | (bytes > some_lines ? LARGER : 0);
   /* in a forward with more arithmetic the ways do not differ by much */
   if (bytes <= is_wide || (!backward && (narrow || layer))) return RMS_ONE_WAY;
@@ -64,7 +66,7 @@ static int64_t nanoseconds_now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int64_t middle_sample(_Atomic int64_t *samples) {
+static int64_t middle_sample(_Atomic int32_t *samples) {
   int64_t sorted[SAMPLES];
   for (int i = 0; i < SAMPLES; i++) {
     int64_t time = atomic_load_explicit(&samples[i], memory_order_relaxed);
@@ -89,7 +91,8 @@ static int way_of(int number, int ways) {
 }
 
 static void end_sample(trial *t, int ways, int number, int64_t nanoseconds, int64_t bytes) {
-  atomic_store_explicit(&t->time[way_of(number, ways)][number / ways], nanoseconds * PIECE_BYTES / bytes,
+  const int64_t time = nanoseconds * PIECE_BYTES / bytes;
+  atomic_store_explicit(&t->time[way_of(number, ways)][number / ways], time < INT32_MAX ? (int32_t)time : INT32_MAX,
                         memory_order_relaxed);
   if (atomic_fetch_add_explicit(&t->finished, 1, memory_order_acq_rel) != ways * SAMPLES - 1) return;
   int quickest = 0;

@@ -15,7 +15,7 @@ typedef enum { RMS_FORWARD, RMS_BACKWARD, RMS_DIRECTIONS } rms_direction;
 
 /* Rows for which one way is quickest, as far as was measured. A number below RMS_ROW_KINDS. */
 typedef int rms_row_kind;
-enum { RMS_ROW_KINDS = RMS_DIRECTIONS * 16, RMS_ONE_WAY = -1 };
+enum { RMS_ROW_KINDS = RMS_DIRECTIONS * 32, RMS_ONE_WAY = -1 };
 
 /* RMS_ONE_WAY: rows of which there is only the usual way. */
 rms_row_kind rms_row_kind_of(rms_direction direction, const rms_layout *lay);

@@ -86,6 +86,8 @@ static void kinds_of_rows(void) {
   T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 128) != kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 129));
   T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 8192) != kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 8193));
   T_CHECK(kind_of(RMS_BACKWARD, RMS_BF16, RMS_KIND_RMS, 128) != kind_of(RMS_BACKWARD, RMS_F32, RMS_KIND_RMS, 128));
+  const rms_layout partial = {.dtype = RMS_F32, .kind = RMS_KIND_RMS, .width = 4096, .k = 256};
+  T_CHECK(rms_row_kind_of(RMS_FORWARD, &partial) != kind_of(RMS_FORWARD, RMS_F32, RMS_KIND_RMS, 4096));
   for (rms_direction direction = RMS_FORWARD; direction <= RMS_BACKWARD; direction++)
     for (int64_t width = 1; width <= 1 << 20; width *= 2)
       for (rms_dtype type = RMS_F32; type <= RMS_F16; type++)
