@@ -7,7 +7,8 @@
  * through forward_short.h, others through forward_common.h.
  *
  * All other jobs are processed one segment after the other by forward_segment.h, or by stepwise.h, and so are segments
- * that must be scaled of jobs with more than x, a gain and a bias. With RMS_STEPS_RSTD a segment in range is one that is rounded before the weight, with T(r) in place of r.
+ * that must be scaled of jobs with more than x, a gain and a bias. With RMS_STEPS_RSTD a segment in range is one that
+ * is rounded before the weight, with T(r) in place of r.
  *
  * For data beyond the caches, while a wide segment is written the next one is prefetched into the L2 cache. */
 
