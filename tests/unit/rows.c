@@ -257,6 +257,44 @@ static void row_alone(void) {
   T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
 }
 
+/* A statistic over a list of all elements is that over the row, beside a residual too. */
+static void every_element_listed(void) {
+  enum { ROWS = 9, COLS = 200 };
+  static const int32_t types[] = {RMS_F32, RMS_BF16, RMS_F16};
+  int64_t indices[COLS];
+  for (int64_t i = 0; i < COLS; i++)
+    indices[i] = i;
+  t_isas isas = t_usable_isas();
+  for (int isa = 0; isa < isas.count; isa++)
+    for (int k = 0; k < 3 * 2; k++) {
+      const int32_t type = types[k % 3];
+      const size_t bytes = ROWS * COLS * rms_dtype_size(type);
+      float x[ROWS * COLS], residual[ROWS * COLS], weight[COLS], y[2][ROWS * COLS], sum[2][ROWS * COLS];
+      t_fill(x, (rms_dtype)type, ROWS * COLS, T_NORMAL, t_seed(), 1, 0);
+      t_fill(residual, (rms_dtype)type, ROWS * COLS, T_NORMAL, t_seed(), 2, 0);
+      t_fill(weight, (rms_dtype)type, COLS, T_NORMAL, t_seed(), 3, 0);
+      T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[isa]));
+      t_context("isa=%s k=%d", isas.name[isa], k);
+      for (int listed = 0; listed < 2; listed++) {
+        const rms_spec spec = {.cols = COLS,
+                               .eps = 1e-5,
+                               .rounding = k / 3,
+                               .partial = listed ? COLS : 0,
+                               .indices = listed ? indices : NULL};
+        const rms_forward_args args = {.outer = ROWS,
+                                       .x = {x, type},
+                                       .residual = {.data = residual},
+                                       .weight = weight,
+                                       .y = {.data = y[listed]},
+                                       .residual_out = {.data = sum[listed]}};
+        T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+      }
+      T_EQ_BYTES(y[0], y[1], bytes);
+      T_EQ_BYTES(sum[0], sum[1], bytes);
+    }
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+}
+
 /* The gradient of a gate behind the norm depends on the bias, whether the bias' own gradient is asked for or not. */
 static void gate_beside_bias(void) {
   enum { ROWS = 9, COLS = 40 };
@@ -475,6 +513,7 @@ int main(int argc, char **argv) {
                                  {"statistic_of_zero", statistic_of_zero},
                                  {"spoiled_row", spoiled_row},
                                  {"row_alone", row_alone},
+                                 {"every_element_listed", every_element_listed},
                                  {"spoiled_weight", spoiled_weight},
                                  {"gate_beside_bias", gate_beside_bias},
                                  {"spoiled_gradients", spoiled_gradients},
