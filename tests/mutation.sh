@@ -101,6 +101,7 @@ programs=(
   "first_call tests/unit/first_call.c"
   "steps tests/accuracy/steps.c $reference"
   "digests tests/golden/digests.c"
+  "channels tests/bits/channels.c"
   "heads tests/bits/heads.c"
   "split tests/bits/split.c"
   "threads tests/threads/threads.c"

@@ -75,7 +75,7 @@ int naive_supports(const bench_case *c) {
   if (t != RMS_F32 && t != RMS_BF16) return 0;
   if (!p->has_weight || s->weight_dtype != t || s->weight_offset != 0 || s->weight_per_inner) return 0;
   if (p->has_bias || p->has_residual || p->has_dresidual || p->accumulate || p->pad || p->threads > 1) return 0;
-  if (s->y_dtype != RMS_AS_X) return 0;
+  if (s->y_dtype != RMS_AS_X || p->channels_first) return 0;
   /* their squares, or products with them, overflow */
   if (p->data == VERIFY_HUGE || p->data == VERIFY_MAX) return 0;
   if (p->backward && (p->dy_data == VERIFY_HUGE || p->dy_data == VERIFY_MAX)) return 0;

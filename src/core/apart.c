@@ -192,10 +192,20 @@ static void *array_at(const void *array, int64_t elements, int64_t size) {
   return array ? (char *)(uintptr_t)array + elements * size : NULL;
 }
 
-void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64_t first, int64_t last) {
+/* Whether the kernels that have a row in each lane take the job. */
+static bool is_in_lanes(const rms_forward_job *job) {
+  const rms_layout *lay = &job->lay;
+  const int64_t size = rms_size_of(lay->dtype);
+  return job->x.col && job->y.col && job->x.inner == size && job->y.inner == size && job->y_type == lay->dtype &&
+         !job->residual.data && !job->gate.data && !job->stats_in && !job->stats_out && !lay->indices && lay->k > 0 &&
+         lay->groups == 1 && lay->steps < RMS_STEPS_RSTD;
+}
+
+/* One tile by a kernel for contiguous rows. Returns the row behind it. */
+static int64_t forward_tile(const rms_forward_job *job, rms_forward_fn *kernel, int64_t first, int64_t last) {
   _Alignas(64) char room[RMS_APART_BYTES];
   const rms_layout *lay = &job->lay;
-  const int64_t statistic = lay->dtype == RMS_F64 ? 8 : 4;
+  const int64_t statistic = lay->dtype == RMS_F64 ? 8 : 4, segment = first * lay->groups;
   rms_forward_job sub = *job;
   tensor tensors[FORWARD_TENSORS];
   tile t = {lay, tensors, FORWARD_TENSORS, first, 0, room};
@@ -203,17 +213,23 @@ void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, int64
   sub.stream_y = sub.stream_residual = sub.fetch_ahead = false;
   sub.lay.inner = 1;
   sub.lay.apart = 0;
-  for (int64_t end; t.row < last; t.row = end) {
-    end = tile_end(&t, last);
-    t.rows = end - t.row;
-    const int64_t segment = t.row * lay->groups;
-    open_tile(&t);
-    sub.rstd = array_at(job->rstd, segment, statistic);
-    sub.mean = array_at(job->mean, segment, statistic);
-    sub.stats_in = array_at(job->stats_in, segment, sizeof(rms_stat));
-    sub.stats_out = array_at(job->stats_out, segment, sizeof(rms_stat));
-    kernel(&sub, 0, t.rows * lay->groups);
-    close_tile(&t);
+  t.rows = tile_end(&t, last) - first;
+  open_tile(&t);
+  sub.rstd = array_at(job->rstd, segment, statistic);
+  sub.mean = array_at(job->mean, segment, statistic);
+  sub.stats_in = array_at(job->stats_in, segment, sizeof(rms_stat));
+  sub.stats_out = array_at(job->stats_out, segment, sizeof(rms_stat));
+  kernel(&sub, 0, t.rows * lay->groups);
+  close_tile(&t);
+  return first + t.rows;
+}
+
+void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, rms_forward_tiles_fn *tiles, int64_t first,
+                       int64_t last) {
+  const bool in_lanes = is_in_lanes(job);
+  while (first < last) {
+    if (in_lanes) first = tiles(job, first, last);
+    if (first < last) first = forward_tile(job, kernel, first, last);
   }
   if (job->stream_y || job->stream_residual) end_stores_past();
 }

@@ -41,7 +41,7 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 
 static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  rms_forward_apart(&r->job, r->kernel, first, last);
+  rms_forward_apart(&r->job, r->kernel, r->kernels->forward_tiles[r->job.lay.dtype], first, last);
 }
 
 static void run_quantised(const void *arg, int64_t first, int64_t last) {
@@ -98,11 +98,11 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   r.kernel = (stats_out ? own->stats : wide ? own->wide_forward : own->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
+  r.kernels = r.job.lay.dtype == RMS_F16 ? kernels : own;
   if (r.job.lay.apart) {
     rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
     return RMS_OK;
   }
-  r.kernels = r.job.lay.dtype == RMS_F16 ? kernels : own;
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;
 }

@@ -20,6 +20,11 @@ typedef void rms_backward_fn(const rms_backward_job *job, const rms_column_sums 
 typedef void rms_columns_fn(void *to, const void *block, int64_t count, rms_dtype type);
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
+/* Rows whose elements lie apart and that lie next to each other, in x and in y: a lane takes a row. Of RMSNorm and
+ * LayerNorm with a weight and a bias, without groups and lists, y in T. Returns the first row of a tile that is left to
+ * the other kernels, or `last`. */
+typedef int64_t rms_forward_tiles_fn(const rms_forward_job *job, int64_t first, int64_t last);
+
 /* One row of RMSNorm with its first k elements in the statistic, eps inside the root, no offset; weight = NULL: none.
  * before: h is rounded before the weight. False, and nothing written: the row needs scaling, or may need it, which is
  * left to the forward. */
@@ -52,6 +57,7 @@ typedef struct {
   rms_forward_fn *wide_forward[5];
   rms_backward_fn *wide_backward[5];
   rms_columns_fn *wide_columns[5];
+  rms_forward_tiles_fn *forward_tiles[5];
   rms_largest_fn *largest[5]; /* of y; there is none of f64 */
   rms_quantise_fn *quantise[5];
   rms_quantise_rows_fn *quantise_rows[5]; /* of x */

@@ -63,6 +63,28 @@ static void many_rows(void) {
   rms_pool_destroy(pool);
 }
 
+/* Images whose channels are whole lines, written past the caches, by tasks that begin in the middle of a line. */
+static void past_the_caches(void) {
+  rms_pool *pool = NULL;
+  if (!T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3))) return;
+  const rms_executor on_pool = rms_pool_executor(pool);
+  t_isas isas = t_usable_isas();
+  for (int i = 0; i < isas.count * (int)T_COUNT(dtypes) * 2 && t_failures() < 20; i++) {
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i % isas.count]));
+    const rms_kind kind = i / isas.count % 2 ? RMS_KIND_RMS : RMS_KIND_LAYER;
+    t_call call = t_call_number(i, kind, dtypes[i / isas.count / 2], 113 + i);
+    const t_layout layout = {.channels_first = 1, .flush = T_FLUSH_START};
+    call.spec.weight_per_inner = 0;
+    call.outer = 5;
+    call.inner = 448;
+    call.parts |= T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS;
+    t_call_repair(&call);
+    t_context("%s", t_describe(&call, &layout));
+    compare(&call, &layout, &on_pool);
+  }
+  rms_pool_destroy(pool);
+}
+
 /* Each tensor has a layout of its own: x with channels first, y with channels last, and the other way round. */
 static void between_layouts(void) {
   enum { IMAGES = 2, PIXELS = 37, CHANNELS = 20, ALL = IMAGES * PIXELS * CHANNELS };
@@ -115,6 +137,7 @@ static void image_by_image(void) {
 int main(int argc, char **argv) {
   static const t_case cases[] = {{"at_random", at_random},
                                  {"many_rows", many_rows},
+                                 {"past_the_caches", past_the_caches},
                                  {"between_layouts", between_layouts},
                                  {"image_by_image", image_by_image}};
   return t_main(argc, argv, cases, T_COUNT(cases));

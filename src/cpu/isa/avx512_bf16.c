@@ -4,7 +4,7 @@
  * instructions to widen and to round than one of 512 bits. Processors that are quicker with 512 bits all the same take
  * the kernels of avx512.c (src/core/quicker.h), and so does what has more arithmetic. */
 #define VEC_MASKS
-#define QUANTISE_OUTSIDE
+#define WIDE_OUTSIDE
 #include "../vec/avx2.h"
 #define RMS_ISA avx512
 #define KERNEL

@@ -119,14 +119,15 @@ static bool K(is_short)(const rms_forward_job *job, const K(gains) * gains) {
 }
 
 /* The loops of short rows have a gain, and of LayerNorm a bias. Where the job has none, ones and -0 change no bit. */
-static void K(complete_gains)(const rms_layout *lay, K(gains) * gains, REAL room[2][K(GAIN_BYTES) / sizeof(REAL)]) {
+static void K(complete_gains)(const rms_layout *lay, K(gains) * gains, bool biased,
+                              REAL room[2][K(GAIN_BYTES) / sizeof(REAL)]) {
   const int64_t pitch = (lay->width + LANES - 1) / LANES * LANES;
   if (!gains->gain) {
     for (int64_t j = 0; j < pitch; j++)
       room[0][j] = 1;
     gains->gain = room[0];
   }
-  if (!gains->bias && lay->kind == RMS_KIND_LAYER) {
+  if (!gains->bias && biased) {
     for (int64_t j = 0; j < pitch; j++)
       room[1][j] = -(REAL)0;
     gains->bias = room[1];
@@ -156,10 +157,10 @@ KERNEL void K(rms_forward)(const rms_forward_job *job, int64_t first, int64_t la
     const bool layer = lay->kind == RMS_KIND_LAYER;
     int64_t most = job->stream_y ? K(SHORT_STREAM_BYTES) : layer ? K(SHORT_LAYER_BYTES) : K(SHORT_BYTES);
     if (last - first > 1 && lay->width * T_SIZE <= most && K(is_short)(job, &gains)) {
-      K(complete_gains)(lay, &gains, room);
+      K(complete_gains)(lay, &gains, layer, room);
       K(forward_short)(job, gains.gain, gains.bias, gains.inner, first, last);
     } else {
-      if (layer && K(can_complete)(job, &gains, last - first)) K(complete_gains)(lay, &gains, room);
+      if (layer && K(can_complete)(job, &gains, last - first)) K(complete_gains)(lay, &gains, true, room);
       K(forward_batches)(job, &gains, batch, K(room_left)(&gains, room), first, last);
     }
   } else {

@@ -52,6 +52,7 @@ static void K_(rms_fence, RMS_ISA)(void) {
     name, RMS_BY_TYPE(rms_row, bf16), RMS_BY_TYPE(rms_forward, bf16), RMS_BY_TYPE(rms_stats, bf16),                    \
         RMS_BY_TYPE(rms_backward, bf16), RMS_BY_TYPE(rms_backward_stats, bf16), RMS_BY_TYPE(rms_columns, bf16),        \
         RMS_BY_TYPE(rms_forward, wide), RMS_BY_TYPE(rms_backward, wide), RMS_BY_TYPE(rms_columns, wide),               \
+        RMS_BY_TYPE(rms_forward_tiles, wide),                                                                          \
         RMS_BY_NARROW_TYPE(rms_largest), RMS_BY_NARROW_TYPE(rms_quantise), RMS_BY_NARROW_TYPE(rms_quantise_rows),      \
         K_(rms_copy, RMS_ISA), K_(rms_fence, RMS_ISA)                                                                  \
   }

@@ -23,7 +23,11 @@
 #include "backward_stepwise.h"
 #include "backward.h"
 #include "columns.h"
-#if !T_IS_F64 && !defined(QUANTISE_OUTSIDE)
+#ifndef WIDE_OUTSIDE
+#include "tile.h"
+#include "forward_tile.h"
+#endif
+#if !T_IS_F64 && !defined(WIDE_OUTSIDE)
 #include "quantise.h"
 #include "quantise_rows.h"
 #endif
