@@ -423,11 +423,12 @@ RMS_API rms_executor rms_pool_executor(rms_pool *pool);
 
 /* ---- 7. Instruction sets ---- */
 
-/* Names, best last: "scalar", then on x86-64 "avx2", "avx512wide", "avx512", on aarch64 "neon". The best one that the CPU can
+/* Names, best last: "scalar", then on x86-64 "avx2", "avx512bf16", "avx512", on aarch64 "neon". The best one that the CPU can
  * run is chosen at the first call, or the one named in the environment variable RMSNORM_ISA; a name there that is unknown or
  * cannot run makes every operation return RMS_E_ISA. All give the same bits. "avx512" has bf16 on registers of 256 bits,
- * "avx512wide" on those of 512. Where "avx512" is chosen and not named, a first call with bf16 times both and takes the
- * quicker kernels from then on, and one with f16 those of "avx2" if they are quicker forward. */
+ * "avx512bf16" on those of 512, for processors that round to it by an instruction. Where "avx512" is chosen and not named, a
+ * first call with bf16 times both and takes the quicker kernels from then on, and one with f16 those of "avx2" if they are
+ * quicker forward. */
 RMS_API int rms_isa_count(void);              /* instruction sets compiled into this library        */
 RMS_API const char *rms_isa_name(int index);  /* 0 <= index < count; NULL outside                   */
 RMS_API int rms_isa_usable(const char *name); /* 1: compiled in and this CPU runs it                */

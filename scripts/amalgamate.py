@@ -23,7 +23,8 @@ ISAS = [
     ("scalar", None, None),
     ("avx2", "RMS_WITH_AVX2", "avx2,fma,f16c"),
     ("avx512", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
-    ("avx512_bf16", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
+    ("avx512_narrow", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"),
+    ("avx512_native", "RMS_WITH_AVX512", "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16"),
     ("neon", "RMS_WITH_NEON", None),
 ]
 # System headers that not every machine has.

@@ -59,7 +59,8 @@ compile() {
     object=$work/obj/${unit//\//-}
     case $unit in
     */avx2.c) extra=$isa_flags_avx2 ;;
-    */avx512.c | */avx512_bf16.c) extra=$isa_flags_avx512 ;;
+    */avx512.c | */avx512_narrow.c) extra=$isa_flags_avx512 ;;
+    */avx512_native.c) extra="$isa_flags_avx512 -mavx512bf16" ;;
     *) extra= ;;
     esac
     # shellcheck disable=SC2086
@@ -75,7 +76,7 @@ compile() {
 library=() kernels=() vec_units=()
 for unit in "$tree"/src/core/*.c; do library+=("src/core/${unit##*/}"); done
 for unit in "$tree"/src/cpu/*.c; do [ -e "$unit" ] && library+=("src/cpu/${unit##*/}"); done
-for isa in ${isas/avx512/avx512 avx512_bf16}; do # of which bf16 is a unit of its own
+for isa in ${isas/avx512/avx512 avx512_narrow avx512_native}; do # the last two are of bf16
   kernels+=("src/cpu/isa/$isa.c")
   vec_units+=("tests/vec/$isa.c")
 done
@@ -157,9 +158,10 @@ units_of() {
   src/core/*.h) echo "${library[*]}" ;;
   src/cpu/vec/x86.h | src/cpu/vec/same.h | src/cpu/kernels/activation.h) echo "${kernels[*]} ${vec_units[*]}" ;;
   src/cpu/vec/avx2.h) # serves two units
-    for isa in avx2 avx512_bf16; do
+    for isa in avx2 avx512_narrow; do
       [[ " ${kernels[*]} " != *"/$isa.c "* ]] || echo "src/cpu/isa/$isa.c tests/vec/$isa.c"
     done ;;
+  src/cpu/vec/avx512.h) echo "src/cpu/isa/avx512.c tests/vec/avx512.c src/cpu/isa/avx512_native.c tests/vec/avx512_native.c" ;;
   src/cpu/vec/*.h) isa=${1##*/}; isa=${isa%.h}; echo "src/cpu/isa/$isa.c tests/vec/$isa.c" ;;
   src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/cpu/column_sums.c" ;;
   *) echo "${kernels[*]}" ;;

@@ -94,7 +94,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   if (!kernels) return RMS_E_ISA;
   if (rms_stream_threshold() < 0) return RMS_E_ENVIRONMENT;
   const bool wide = r.job.gate.data || r.job.lay.steps >= RMS_STEPS_RSTD;
-  const rms_kernels *own = wide ? kernels : rms_kernels_of_type(kernels, r.job.lay.dtype);
+  const rms_kernels *own =
+      wide && r.job.lay.dtype != RMS_BF16 ? kernels : rms_kernels_of_type(kernels, r.job.lay.dtype);
   r.kernel = (stats_out ? own->stats : wide ? own->wide_forward : own->forward)[r.job.lay.dtype];
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);

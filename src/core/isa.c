@@ -22,7 +22,7 @@ static const struct {
     {&rms_kernels_avx2, rms_cpu_has_avx2},
 #endif
 #ifdef RMS_WITH_AVX512
-    {&rms_kernels_avx512_wide, rms_cpu_has_avx512},
+    {&rms_kernels_avx512_bf16, rms_cpu_has_avx512_bf16},
     {&rms_kernels_avx512, rms_cpu_has_avx512},
 #endif
 #ifdef RMS_WITH_NEON
@@ -72,12 +72,13 @@ const rms_kernels *rms_active_kernels(void) {
 /* Timed by whoever asks first, and by whoever else asks before that is known: the results are the same. */
 const rms_kernels *rms_kernels_of_type(const rms_kernels *now, rms_dtype type) {
 #if defined(RMS_WITH_AVX512) && defined(RMS_WITH_AVX2)
-  static const rms_kernels *const others[] = {[RMS_BF16] = &rms_kernels_avx512_wide, [RMS_F16] = &rms_kernels_avx2};
+  static const rms_kernels *const others[] = {[RMS_BF16] = &rms_kernels_avx512_bf16, [RMS_F16] = &rms_kernels_avx2};
   static _Atomic(const rms_kernels *) quicker[sizeof others / sizeof others[0]];
   if (now != &rms_kernels_avx512 || !others[type] || atomic_load_explicit(&is_named, memory_order_relaxed)) return now;
   const rms_kernels *known = atomic_load_explicit(&quicker[type], memory_order_relaxed);
   if (known) return known;
-  known = rms_is_quicker(others[type], now, type) ? others[type] : now;
+  const bool usable = type != RMS_BF16 || rms_cpu_has_avx512_bf16();
+  known = usable && rms_is_quicker(others[type], now, type) ? others[type] : now;
   atomic_store_explicit(&quicker[type], known, memory_order_relaxed);
   return known;
 #else

@@ -21,15 +21,18 @@ static inline int rms_cpu_any(void) {
 #include <cpuid.h>
 
 typedef struct {
-  unsigned int ecx1, ebx7, state;
+  unsigned int ecx1, ebx7, eax71, state;
 } rms_cpu_words;
 
 static inline rms_cpu_words rms_cpu_read(void) {
-  rms_cpu_words w = {0, 0, 0};
+  rms_cpu_words w = {0, 0, 0, 0};
   unsigned int a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return w;
   w.ecx1 = c;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) w.ebx7 = b;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+    w.ebx7 = b;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) w.eax71 = a;
+  }
   if (w.ecx1 & bit_OSXSAVE) __asm__("xgetbv" : "=a"(w.state), "=d"(d) : "c"(0));
   return w;
 }
@@ -59,6 +62,11 @@ static inline int rms_cpu_has_avx512(void) {
   rms_cpu_words w = rms_cpu_read();
   const unsigned int seven = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL, zmm_state = 0xe6;
   return rms_cpu_has_avx2() && (w.ebx7 & seven) == seven && (w.state & zmm_state) == zmm_state;
+}
+
+static inline int rms_cpu_has_avx512_bf16(void) {
+  const unsigned int bf16 = 1u << 5;
+  return rms_cpu_has_avx512() && (rms_cpu_read().eax71 & bf16);
 }
 #else
 static inline rms_cpu_caches rms_cpu_find_caches(void) {

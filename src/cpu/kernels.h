@@ -66,14 +66,19 @@ typedef struct {
 } rms_kernels;
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;
-extern const rms_kernels rms_kernels_avx512_wide; /* avx512 with bf16 on registers of 512 bits throughout */
+extern const rms_kernels rms_kernels_avx512_bf16; /* avx512 with the processor's own rounding to bf16 */
 
-/* Kernels that stand in another unit than their table: src/cpu/isa/avx512_bf16.c. */
-extern rms_row_fn rms_row_bf16_avx512;
-extern rms_forward_fn rms_forward_bf16_avx512, rms_stats_bf16_avx512;
-extern rms_backward_fn rms_backward_bf16_avx512;
-extern rms_backward_stats_fn rms_backward_stats_bf16_avx512;
-extern rms_columns_fn rms_columns_bf16_avx512;
+/* Kernels that stand in other units than their tables: src/cpu/isa/avx512_narrow.c and avx512_native.c. */
+extern rms_row_fn rms_row_bf16_avx512, rms_row_bf16_native_avx512;
+extern rms_forward_fn rms_forward_bf16_avx512, rms_forward_bf16_native_avx512;
+extern rms_forward_fn rms_stats_bf16_avx512, rms_stats_bf16_native_avx512;
+extern rms_backward_fn rms_backward_bf16_avx512, rms_backward_bf16_native_avx512;
+extern rms_backward_stats_fn rms_backward_stats_bf16_avx512, rms_backward_stats_bf16_native_avx512;
+extern rms_columns_fn rms_columns_bf16_avx512, rms_columns_bf16_native_avx512;
+extern rms_forward_tiles_fn rms_forward_tiles_bf16_native_avx512;
+extern rms_largest_fn rms_largest_bf16_native_avx512;
+extern rms_quantise_fn rms_quantise_bf16_native_avx512;
+extern rms_quantise_rows_fn rms_quantise_rows_bf16_native_avx512;
 
 /* Rows summed into a block before it is added to the totals: bounds the error of dweight whatever the row count. */
 enum { RMS_BLOCK_ROWS = 64 };

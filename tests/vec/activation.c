@@ -223,8 +223,12 @@ static void avx512(void) {
   same_bits("avx512", &vec_activations_avx512);
 }
 
-static void avx512_bf16(void) {
-  same_bits("avx512", &vec_activations_avx512_bf16);
+static void avx512_narrow(void) {
+  same_bits("avx512", &vec_activations_avx512_narrow);
+}
+
+static void avx512_native(void) {
+  same_bits("avx512bf16", &vec_activations_avx512_native);
 }
 #endif
 
@@ -245,7 +249,8 @@ int main(int argc, char **argv) {
 #endif
 #ifdef RMS_WITH_AVX512
       {"avx512", avx512},
-      {"avx512_bf16", avx512_bf16},
+      {"avx512_narrow", avx512_narrow},
+      {"avx512_native", avx512_native},
 #endif
 #ifdef RMS_WITH_NEON
       {"neon", neon},

@@ -267,6 +267,53 @@ static void check_nans(rms_dtype type) {
   }
 }
 
+#ifdef VEC_STORES_QUADS
+/* What the instructions that round to bf16 do not see: subnormal numbers, one among zeros or among normal numbers,
+ * those that become normal and those that become zeros. The others: numbers of any size, NaNs and zeros in any number.
+ */
+static void fill_quad(float *to, int lane, int kind) {
+  static const float few[] = {0x1p-127f,  -0x1p-133f,   0x1.8p-133f,  0x1p-134f, 0x1.000002p-134f,
+                              -0x1p-149f, 0x1.fep-127f, 0x1.ffp-127f, 0x1p-126f, 0x1.ffp-126f};
+  const float one = few[lane % (int)T_COUNT(few)];
+  switch (kind) {
+  case 0:
+  case 1:
+    t_fill(to, RMS_F32, 4 * F32_LANES, kind ? T_SPECIAL : T_WIDE, t_seed(), 95, lane);
+    return;
+  case 2: /* zeros alone */
+  case 3: /* and one number */
+    for (int i = 0; i < 4 * F32_LANES; i++)
+      to[i] = i & 1 ? -0.0F : 0;
+    break;
+  case 4:  /* one number among ordinary ones */
+  default: /* and among these zeros */
+    t_fill(to, RMS_F32, 4 * F32_LANES, T_NORMAL, t_seed(), 96, lane);
+    for (int i = 0; kind == 5 && i < 4 * F32_LANES; i += 3)
+      to[i] = 0;
+  }
+  if (kind > 2) to[lane] = one;
+}
+
+static void check_quads(guarded *g) {
+  for (int kind = 0; kind < 6; kind++)
+    for (int lane = 0; lane < 4 * F32_LANES; lane++)
+      for (int flush = 0; flush < 2; flush++) {
+        float from[4 * F32_LANES];
+        uint16_t want[4 * F32_LANES];
+        fill_quad(from, lane, kind);
+        for (int i = 0; i < 4 * F32_LANES; i++)
+          want[i] = ref_narrow(from[i], RMS_BF16);
+        unsigned char *p = t_guard_place(&g->out, sizeof want, (t_flush)flush, 0);
+        t_context("quad of kind %d, lane %d", kind, lane);
+        vf_store4_clean(p, vf_load(from, RMS_F32, 0), vf_load(from + F32_LANES, RMS_F32, 0),
+                        vf_load(from + 2 * F32_LANES, RMS_F32, 0), vf_load(from + 3 * F32_LANES, RMS_F32, 0), lane & 1);
+        vec_stream_fence();
+        T_EQ_ELEMENTS(want, p, RMS_BF16, 4 * F32_LANES);
+        T_CHECK(t_guard_intact(&g->out, p, sizeof want));
+      }
+}
+#endif
+
 static double max_bits_f64(double a, double b) {
   uint64_t magnitude_a, magnitude_b;
   memcpy(&magnitude_a, &a, sizeof a);
@@ -740,6 +787,9 @@ static void check_every_operation(void) {
     check_rounding(types[t]);
     check_nans(types[t]);
   }
+#ifdef VEC_STORES_QUADS
+  check_quads(&g);
+#endif
   check_arithmetic();
   check_all_less();
   check_comparisons();

@@ -20,7 +20,8 @@ double ref_tree_f64(double *lanes, int n);
 void vec_check_scalar(void);
 void vec_check_avx2(void);
 void vec_check_avx512(void);
-void vec_check_avx512_bf16(void);
+void vec_check_avx512_narrow(void);
+void vec_check_avx512_native(void);
 void vec_check_neon(void);
 
 /* The activations of one vector, as the kernels of an instruction set compute them. */
@@ -37,7 +38,8 @@ typedef struct ref_activations {
 extern const ref_activations vec_activations_scalar;
 extern const ref_activations vec_activations_avx2;
 extern const ref_activations vec_activations_avx512;
-extern const ref_activations vec_activations_avx512_bf16;
+extern const ref_activations vec_activations_avx512_narrow;
+extern const ref_activations vec_activations_avx512_native;
 extern const ref_activations vec_activations_neon;
 
 #endif

@@ -25,8 +25,12 @@ static void avx512(void) {
   unless_unusable("avx512", vec_check_avx512);
 }
 
-static void avx512_bf16(void) {
-  unless_unusable("avx512", vec_check_avx512_bf16);
+static void avx512_narrow(void) {
+  unless_unusable("avx512", vec_check_avx512_narrow);
+}
+
+static void avx512_native(void) {
+  unless_unusable("avx512bf16", vec_check_avx512_native);
 }
 #endif
 
@@ -43,7 +47,7 @@ int main(int argc, char **argv) {
       {"avx2", avx2},
 #endif
 #ifdef RMS_WITH_AVX512
-      {"avx512", avx512}, {"avx512_bf16", avx512_bf16},
+      {"avx512", avx512}, {"avx512_narrow", avx512_narrow}, {"avx512_native", avx512_native},
 #endif
 #ifdef RMS_WITH_NEON
       {"neon", neon},

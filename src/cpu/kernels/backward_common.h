@@ -137,6 +137,19 @@ INLINE void K(put_column)(K(column) at, VEC dx, const K(gradient_row) * of, K(ro
     K(put_clean)(of->dx, at.j, at.n, dx, form.stream);
 }
 
+/* Those of four columns. */
+INLINE void K(put_columns)(K(column) a, K(column) b, K(column) c, K(column) d, K(lanes) dx, const K(gradient_row) * of,
+                           K(rows_form) form) {
+  if (K(QUADS) && !form.mixed && d.n == LANES) {
+    K(put_quad)(of->dx, a.j, dx, form.stream);
+    return;
+  }
+  K(put_column)(a, dx.a, of, form);
+  K(put_column)(b, dx.b, of, form);
+  K(put_column)(c, dx.c, of, form);
+  K(put_column)(d, dx.d, of, form);
+}
+
 /* Returns the dx of a row, which it adds to the sums. */
 INLINE VEC K(take_column)(K(column) * at, K(row_vectors) in, const K(gradient_row) * of, K(rows_form) form) {
   if (at->n == 0) return in.x;
@@ -212,10 +225,7 @@ INLINE K(span_vectors) K(finish_loaded)(K(span) * at, K(span_vectors) in, const 
   const VEC a = K(take_column)(&at->a, in.a, of, form), b = K(take_column)(&at->b, in.b, of, form);
   const VEC c = K(take_column)(&at->c, in.c, of, form), d = K(take_column)(&at->d, in.d, of, form);
   if (more) in = K(load_span)(at, next, form);
-  K(put_column)(at->a, a, of, form);
-  K(put_column)(at->b, b, of, form);
-  K(put_column)(at->c, c, of, form);
-  K(put_column)(at->d, d, of, form);
+  K(put_columns)(at->a, at->b, at->c, at->d, (K(lanes)){a, b, c, d}, of, form);
   return in;
 }
 
@@ -264,7 +274,7 @@ INLINE void K(finish_span)(const K(gradient_rows) * s, int64_t j, int64_t left, 
   at = {K(open_column)(s, j, left, form), K(open_column)(s, j + LANES, left - LANES, form),
         K(open_column)(s, j + 2 * LANES, vectors == 4 ? left - 2 * LANES : 0, form),
         K(open_column)(s, j + 3 * LANES, vectors == 4 ? left - 3 * LANES : 0, form)};
-  if (K(TOGETHER) && s->together)
+  if (K(TOGETHER) && (s->together || (K(QUADS) && !form.mixed)))
     K(finish_together)(s, &at, j, left, form);
   else
     K(finish_one_by_one)(s, &at, j, left, form);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16 on this unit's vectors, where a unit with others has kernels for it too: for what has more arithmetic, and for
- * processors that are quicker with these (src/core/quicker.h). */
+ * bf16 on this unit's vectors, where a unit with others has kernels for it too: for what has more arithmetic. */
 #define RMS_BF16_WIDE bf16_wide
 #define T             RMS_BF16
 #define T_NAME        K_(RMS_BF16_WIDE, RMS_ISA)

@@ -86,6 +86,32 @@ INLINE void K(put_clean)(char *p, int64_t j, int n, VEC v, bool stream) {
     V(store_clean)(p + j * T_SIZE, v, T, EO, stream);
 }
 
+/* The four vectors of a quad. */
+typedef struct {
+  VEC a, b, c, d;
+} K(lanes);
+
+/* Whether a quad is stored in fewer instructions than its vectors one by one. */
+#ifdef VEC_STORES_QUADS
+enum { K(QUADS) = T == RMS_BF16 };
+#else
+enum { K(QUADS) = 0 };
+#endif
+
+/* As K(put_clean), of a quad from element j on. */
+INLINE void K(put_quad)(char *p, int64_t j, K(lanes) v, bool stream) {
+#ifdef VEC_STORES_QUADS
+  if (K(QUADS)) {
+    vf_store4_clean(p + j * T_SIZE, v.a, v.b, v.c, v.d, stream);
+    return;
+  }
+#endif
+  K(put_clean)(p, j, LANES, v.a, stream);
+  K(put_clean)(p, j + LANES, LANES, v.b, stream);
+  K(put_clean)(p, j + 2 * LANES, LANES, v.c, stream);
+  K(put_clean)(p, j + 3 * LANES, LANES, v.d, stream);
+}
+
 /* How many elements lie before the first whole line of p, where vectors can start at any element and fill a line each.
  * Stores that straddle two lines take twice as long, or longer. */
 INLINE int64_t K(to_line)(const char *p, int64_t width) {

@@ -114,7 +114,7 @@ INLINE bool K(goes_together)(const K(common_segment) * s) {
 INLINE void K(store_quad)(const K(common_segment) * s, K(lanes) v, K(lanes) act, VEC r, VEC mean, int64_t j,
                           K(common_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!s->together) {
+  if (!s->together && !K(QUADS)) {
     K(common_store)(s, v.a, act.a, r, mean, j, LANES, form);
     K(common_store)(s, v.b, act.b, r, mean, b, LANES, form);
     K(common_store)(s, v.c, act.c, r, mean, c, LANES, form);
@@ -124,10 +124,18 @@ INLINE void K(store_quad)(const K(common_segment) * s, K(lanes) v, K(lanes) act,
   const K(lanes) y = {
       K(common_value)(s, v.a, act.a, r, mean, j, LANES, form), K(common_value)(s, v.b, act.b, r, mean, b, LANES, form),
       K(common_value)(s, v.c, act.c, r, mean, c, LANES, form), K(common_value)(s, v.d, act.d, r, mean, d, LANES, form)};
-  K(put_sum)(s, v.a, j, LANES, form);
-  K(put_sum)(s, v.b, b, LANES, form);
-  K(put_sum)(s, v.c, c, LANES, form);
-  K(put_sum)(s, v.d, d, LANES, form);
+  if (K(QUADS) && form.kept && s->residual_out && !s->src.residual_is_f32) {
+    K(put_quad)(s->residual_out, j, v, s->stream_residual);
+  } else {
+    K(put_sum)(s, v.a, j, LANES, form);
+    K(put_sum)(s, v.b, b, LANES, form);
+    K(put_sum)(s, v.c, c, LANES, form);
+    K(put_sum)(s, v.d, d, LANES, form);
+  }
+  if (!form.mixed || form.clean) {
+    K(put_quad)(s->y, j, y, form.stream);
+    return;
+  }
   K(put_y)(s, y.a, j, LANES, form);
   K(put_y)(s, y.b, b, LANES, form);
   K(put_y)(s, y.c, c, LANES, form);
@@ -239,16 +247,38 @@ NOINLINE void K(common_before)(const K(common_segment) * s, REAL r) {
   K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .before = true, .raw = s->raw});
 }
 
-NOINLINE void K(common_gate_after)(const K(common_segment) * s, REAL r) {
-  K(common_form) form = {K(GAIN), .stream = s->stream_y, .before = s->before, .after = true};
-  form.raw = T != REAL_TYPE && s->raw;
+/* A gate beside a gain that is not laid out. */
+NOINLINE void K(common_gate_raw)(const K(common_segment) * s, REAL r, bool after) {
+  K(common_form) form = {K(GAIN), .stream = s->stream_y, .before = s->before, .raw = true};
+  form.after = after;
+  form.gated = !after;
   K(common_loop)(s, r, 0, form);
 }
 
+NOINLINE void K(common_gate_after)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .after = true});
+}
+
+NOINLINE void K(common_gate_after_rounded)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .before = true, .after = true});
+}
+
 NOINLINE void K(common_gate_before)(const K(common_segment) * s, REAL r) {
-  K(common_form) form = {K(GAIN), .stream = s->stream_y, .before = s->before, .gated = true};
-  form.raw = T != REAL_TYPE && s->raw;
-  K(common_loop)(s, r, 0, form);
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .gated = true});
+}
+
+NOINLINE void K(common_gate_before_rounded)(const K(common_segment) * s, REAL r) {
+  K(common_loop)(s, r, 0, (K(common_form)){K(GAIN), .stream = s->stream_y, .before = true, .gated = true});
+}
+
+/* `before` is false of f32 and f64, as `raw` is. */
+static void K(write_gated_segment)(const K(common_segment) * s, REAL r, bool after) {
+  if (T != REAL_TYPE && s->raw)
+    K(common_gate_raw)(s, r, after);
+  else if (T != REAL_TYPE && s->before)
+    (after ? K(common_gate_after_rounded) : K(common_gate_before_rounded))(s, r);
+  else
+    (after ? K(common_gate_after) : K(common_gate_before))(s, r);
 }
 
 NOINLINE void K(common_raw)(const K(common_segment) * s, REAL r, REAL mean, bool layer) {
@@ -340,11 +370,11 @@ INLINE void K(write_common)(const K(common_segment) * s, K(statistic) st, bool l
   else if (s->mixed)
     K(write_mixed_types)(s, st, layer);
   else if (s->gate)
-    K(common_gate_after)(s, st.r);
+    K(write_gated_segment)(s, st.r, true);
   else if (T == RMS_BF16 && s->src.residual && s->src.products && s->weighted && !s->biased)
     K(common_kept)(s, st.r);
   else if (s->src.gate)
-    K(common_gate_before)(s, st.r);
+    K(write_gated_segment)(s, st.r, false);
   else if (T != REAL_TYPE && s->before && s->weighted && !layer && !s->src.residual)
     K(common_before)(s, st.r);
   else if (s->before || !s->weighted || s->biased != layer || (s->src.residual && (layer || s->raw)))

@@ -30,7 +30,7 @@ INLINE void K(row_store)(char *y, VEC v, const char *weight, VEC r, int64_t j, i
 /* The four vectors of a quad. */
 INLINE void K(row_quad)(char *y, K(lanes) v, const char *weight, VEC r, int64_t j, K(row_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!form.together) {
+  if (!form.together && !K(QUADS)) {
     K(row_store)(y, v.a, weight, r, j, LANES, form);
     K(row_store)(y, v.b, weight, r, b, LANES, form);
     K(row_store)(y, v.c, weight, r, c, LANES, form);
@@ -39,6 +39,10 @@ INLINE void K(row_quad)(char *y, K(lanes) v, const char *weight, VEC r, int64_t 
   }
   v = (K(lanes)){K(row_value)(v.a, weight, r, j, LANES, form), K(row_value)(v.b, weight, r, b, LANES, form),
                  K(row_value)(v.c, weight, r, c, LANES, form), K(row_value)(v.d, weight, r, d, LANES, form)};
+  if (K(QUADS)) {
+    K(put_quad)(y, j, v, false);
+    return;
+  }
   K(row_put)(y, v.a, j, LANES, form);
   K(row_put)(y, v.b, b, LANES, form);
   K(row_put)(y, v.c, c, LANES, form);

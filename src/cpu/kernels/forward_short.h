@@ -49,7 +49,7 @@ INLINE void K(short_vector)(char *y, const char *x, const REAL *gain, VEC r, int
 /* The four vectors of a quad. */
 INLINE void K(short_quad)(char *y, K(lanes) v, const REAL *gain, VEC r, int64_t j, K(short_form) form) {
   const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
-  if (!form.together) {
+  if (!form.together && !K(QUADS)) {
     K(short_store)(y, v.a, gain, r, j, LANES, form);
     K(short_store)(y, v.b, gain, r, b, LANES, form);
     K(short_store)(y, v.c, gain, r, c, LANES, form);
@@ -58,10 +58,7 @@ INLINE void K(short_quad)(char *y, K(lanes) v, const REAL *gain, VEC r, int64_t 
   }
   v = (K(lanes)){K(short_value)(v.a, gain, r, j, LANES, form), K(short_value)(v.b, gain, r, b, LANES, form),
                  K(short_value)(v.c, gain, r, c, LANES, form), K(short_value)(v.d, gain, r, d, LANES, form)};
-  K(put_clean)(y, j, LANES, v.a, form.stream);
-  K(put_clean)(y, b, LANES, v.b, form.stream);
-  K(put_clean)(y, c, LANES, v.c, form.stream);
-  K(put_clean)(y, d, LANES, v.d, form.stream);
+  K(put_quad)(y, j, v, form.stream);
 }
 
 /* Any width. The loads of x come before the stores, and the first one of a quad before those of the quad before it: see
@@ -110,6 +107,14 @@ NOINLINE void K(write_stretch)(const K(batch) * batch, int64_t width) {
 
 /* A row of `whole` vectors, a constant of at most 8, and `rest` elements. */
 INLINE void K(write_short)(char *y, const char *x, const REAL *gain, VEC r, int whole, int rest, K(short_form) form) {
+  if (K(QUADS) && whole >= 4) {
+    K(short_quad)(y, K(load_quad)(x, 0), gain, r, 0, form);
+    if (whole == 8) K(short_quad)(y, K(load_quad)(x, K(QUAD)), gain, r, K(QUAD), form);
+    for (int j = whole == 8 ? 8 : 4; j < whole; j++)
+      K(short_vector)(y, x, gain, r, j * LANES, LANES, form);
+    if (rest) K(short_vector)(y, x, gain, r, whole * LANES, rest, form);
+    return;
+  }
   if (whole > 0) K(short_vector)(y, x, gain, r, 0, LANES, form);
   if (whole > 1) K(short_vector)(y, x, gain, r, LANES, LANES, form);
   if (whole > 2) K(short_vector)(y, x, gain, r, 2 * LANES, LANES, form);
@@ -260,10 +265,7 @@ INLINE void K(layer_quad)(char *y, const char *x, const REAL *gain, const REAL *
   const K(lanes)
       v = {K(layer_value)(x, gain, bias, r, mean, j, LANES), K(layer_value)(x, gain, bias, r, mean, b, LANES),
            K(layer_value)(x, gain, bias, r, mean, c, LANES), K(layer_value)(x, gain, bias, r, mean, d, LANES)};
-  K(put_clean)(y, j, LANES, v.a, stream);
-  K(put_clean)(y, b, LANES, v.b, stream);
-  K(put_clean)(y, c, LANES, v.c, stream);
-  K(put_clean)(y, d, LANES, v.d, stream);
+  K(put_quad)(y, j, v, stream);
 }
 
 INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stream) {
@@ -276,7 +278,7 @@ INLINE void K(write_layer_rows)(const K(batch) * batch, int64_t width, bool stre
     const VEC r = V(set)(batch->r[b]), mean = V(set)(batch->mean[b]);
     int64_t j = K(to_line)(y, width);
     if (j > 0) K(layer_vector)(y, x, gain, bias, r, mean, 0, (int)j, stream);
-    for (; together && j + K(QUAD) <= width; j += K(QUAD))
+    for (; (together || K(QUADS)) && j + K(QUAD) <= width; j += K(QUAD))
       K(layer_quad)(y, x, gain, bias, r, mean, j, stream);
     for (; j + LANES <= width; j += LANES)
       K(layer_vector)(y, x, gain, bias, r, mean, j, LANES, stream);

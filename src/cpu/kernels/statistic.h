@@ -38,10 +38,6 @@ INLINE K(reading) K(read_all)(const K(source) * s) {
   return as;
 }
 
-typedef struct {
-  VEC a, b, c, d;
-} K(lanes);
-
 INLINE K(lanes) K(load_quad)(const char *p, int64_t j) {
   K(lanes)
   v = {K(load)(p, j, LANES, false), K(load)(p, j + LANES, LANES, false), K(load)(p, j + 2 * LANES, LANES, false),

@@ -4,8 +4,8 @@
 #include "activations.h"
 #include "operations.h"
 
-void vec_check_avx512_bf16(void) {
+void vec_check_avx512_narrow(void) {
   check_every_operation();
 }
 
-const ref_activations vec_activations_avx512_bf16 = {activations_f32, activations_f64};
+const ref_activations vec_activations_avx512_narrow = {activations_f32, activations_f64};
