@@ -56,7 +56,7 @@ static inline __mmask16 vf_subnormal(vf a) {
   return _mm512_fpclass_ps_mask(a, 0x20);
 }
 
-static inline __m256i vf_to_bf16(vf a) {
+static inline VEC_INLINE __m256i vf_to_bf16(vf a) {
   __m256i bits = (__m256i)_mm512_cvtneps_pbh(a);
   if (__builtin_expect(_mm256_testn_epi16_mask(bits, _mm256_set1_epi16(0x7fff)) != 0, 0))
     if (vf_subnormal(a)) return vf_upper_halves(vf_bf16_round_bits(a));
@@ -141,7 +141,7 @@ static inline void vf_store_clean(void *p, vf a, rms_dtype type, int eo, int str
 #ifdef VEC_NATIVE_BF16
 #define VEC_STORES_QUADS
 /* Whether one of four vectors, among which there are zeros, has a subnormal number. all: there may be no others. */
-static inline int vf_lose_digits(vf a, vf b, vf c, vf d, int all) {
+static inline VEC_INLINE int vf_lose_digits(vf a, vf b, vf c, vf d, int all) {
   if (all) {
     __m512i some =
         _mm512_ternarylogic_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b), _mm512_castps_si512(c), 0xfe);
@@ -151,7 +151,7 @@ static inline int vf_lose_digits(vf a, vf b, vf c, vf d, int all) {
   return (vf_subnormal(a) | vf_subnormal(b) | vf_subnormal(c) | vf_subnormal(d)) != 0;
 }
 
-static inline void vf_store4_clean(void *p, vf a, vf b, vf c, vf d, int stream) {
+static inline VEC_INLINE void vf_store4_clean(void *p, vf a, vf b, vf c, vf d, int stream) {
   const __m512i magnitude = _mm512_set1_epi16(0x7fff);
   char *to = (char *)p;
   __m512i first = (__m512i)_mm512_cvtne2ps_pbh(b, a), last = (__m512i)_mm512_cvtne2ps_pbh(d, c);
