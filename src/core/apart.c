@@ -3,79 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 #include "check_types.h"
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
-/* ---- between rows on the stack and rows whose elements lie apart ---- */
-
-typedef uint16_t vec_u16 __attribute__((vector_size(16)));
-typedef uint32_t vec_u32 __attribute__((vector_size(16)));
-typedef uint64_t vec_u64 __attribute__((vector_size(16)));
-
-/* The elements of the lower, or upper, halves of a and b in turn. */
-#if defined(__clang__)
-#define TURNS(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define TURNS(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
-#endif
-
-static inline vec_u16 low_2(vec_u16 a, vec_u16 b) {
-  return TURNS(vec_u16, a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-}
-static inline vec_u16 high_2(vec_u16 a, vec_u16 b) {
-  return TURNS(vec_u16, a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-}
-static inline vec_u32 low_4(vec_u32 a, vec_u32 b) {
-  return TURNS(vec_u32, a, b, 0, 4, 1, 5);
-}
-static inline vec_u32 high_4(vec_u32 a, vec_u32 b) {
-  return TURNS(vec_u32, a, b, 2, 6, 3, 7);
-}
-static inline vec_u64 low_8(vec_u64 a, vec_u64 b) {
-  return TURNS(vec_u64, a, b, 0, 2);
-}
-static inline vec_u64 high_8(vec_u64 a, vec_u64 b) {
-  return TURNS(vec_u64, a, b, 1, 3);
-}
-
-/* Sixteen bytes past the caches, to an address that is a multiple of sixteen. */
-static inline void store_past(char *to, const void *from) {
-#ifdef __SSE2__
-  _mm_stream_si128((__m128i *)(void *)to, _mm_loadu_si128(from));
-#else
-  memcpy(to, from, 16);
-#endif
-}
-
-static void end_stores_past(void) {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
-
-/* Squares stay in registers only if their loops are unrolled, which -O2 alone does not do. */
-#define UNROLLED _Pragma("GCC unroll 8")
-
-#define SIZE    2
-#define ELEMENT uint16_t
-#include "transpose.h"
-#define SIZE    4
-#define ELEMENT uint32_t
-#include "transpose.h"
-#define SIZE    8
-#define ELEMENT uint64_t
-#include "transpose.h"
-
-static void gather(char *to, int64_t pitch, const char *from, const rms_rows *t, int64_t size, int64_t rows,
-                   int64_t cols) {
-  (size == 2 ? gather_2 : size == 4 ? gather_4 : gather_8)(to, pitch, from, t->inner, t->col, rows, cols);
-}
-
-static void scatter(char *to, const rms_rows *t, int64_t size, const char *from, int64_t pitch, int64_t rows,
-                    int64_t cols, bool past) {
-  (size == 2 ? scatter_2 : size == 4 ? scatter_4 : scatter_8)(to, t->inner, t->col, from, pitch, rows, cols, past);
-}
 
 /* ---- tiles: rows of one outer index that the kernels see together ---- */
 
@@ -92,6 +19,7 @@ typedef struct {
 enum { ALONE = -1 };
 
 typedef struct {
+  const rms_kernels *kernels;
   const rms_layout *lay; /* of the call */
   const tensor *tensors;
   int count;
@@ -123,12 +51,15 @@ static int64_t tile_rows(const rms_layout *lay) {
 }
 
 /* Tiles start at whole tiles from the first row of an outer index, so that their lines are whole if those of the tensor
- * are. */
+ * are. Tiles of fewer rows than a line has are all of about the same size, so that none has just a row or two. */
 static int64_t tile_end(const tile *t, int64_t last) {
-  const int64_t at = t->row % t->lay->inner, in_image = t->lay->inner - at, fit = tile_rows(t->lay),
-                left = fit - at % fit;
-  const int64_t rows = in_image < left ? in_image : left;
-  return t->row + rows < last ? t->row + rows : last;
+  const int64_t at = t->row % t->lay->inner, in_image = t->lay->inner - at, fit = tile_rows(t->lay);
+  const int64_t rows = in_image < last - t->row ? in_image : last - t->row, left = fit - at % fit;
+  if (fit < 16) {
+    const int64_t tiles = (rows + fit - 1) / fit;
+    return t->row + (rows + tiles - 1) / tiles;
+  }
+  return t->row + (rows < left ? rows : left);
 }
 
 static char *first_of(const tile *t, const rms_rows *rows) {
@@ -154,7 +85,7 @@ static void open_tile(const tile *t) {
       e->given->data = t->tensors[e->partner].given->data;
     else
       room += t->rows * cols * e->size;
-    if (e->read) gather(e->given->data, cols * e->size, at, e->rows, e->size, t->rows, cols);
+    if (e->read) t->kernels->gather(e->given->data, cols * e->size, at, e->rows, e->size, t->rows, cols);
   }
 }
 
@@ -163,7 +94,8 @@ static void close_tile(const tile *t) {
   for (int i = 0; i < t->count; i++) {
     const tensor *e = &t->tensors[i];
     if (is_apart(e) && e->written)
-      scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols, e->past);
+      t->kernels->scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols,
+                          e->past);
   }
 }
 
@@ -202,13 +134,14 @@ static bool is_in_lanes(const rms_forward_job *job) {
 }
 
 /* One tile by a kernel for contiguous rows. Returns the row behind it. */
-static int64_t forward_tile(const rms_forward_job *job, rms_forward_fn *kernel, int64_t first, int64_t last) {
+static int64_t forward_tile(const rms_forward_job *job, const rms_kernels *kernels, rms_forward_fn *kernel,
+                            int64_t first, int64_t last) {
   _Alignas(64) char room[RMS_APART_BYTES];
   const rms_layout *lay = &job->lay;
   const int64_t statistic = lay->dtype == RMS_F64 ? 8 : 4, segment = first * lay->groups;
   rms_forward_job sub = *job;
   tensor tensors[FORWARD_TENSORS];
-  tile t = {lay, tensors, FORWARD_TENSORS, first, 0, room};
+  tile t = {kernels, lay, tensors, FORWARD_TENSORS, first, 0, room};
   list_tensors(job, &sub, tensors);
   sub.stream_y = sub.stream_residual = sub.fetch_ahead = false;
   sub.lay.inner = 1;
@@ -224,14 +157,14 @@ static int64_t forward_tile(const rms_forward_job *job, rms_forward_fn *kernel, 
   return first + t.rows;
 }
 
-void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, rms_forward_tiles_fn *tiles, int64_t first,
+void rms_forward_apart(const rms_forward_job *job, const rms_kernels *kernels, rms_forward_fn *kernel, int64_t first,
                        int64_t last) {
   const bool in_lanes = is_in_lanes(job);
   while (first < last) {
-    if (in_lanes) first = tiles(job, first, last);
-    if (first < last) first = forward_tile(job, kernel, first, last);
+    if (in_lanes) first = kernels->forward_tiles[job->lay.dtype](job, first, last);
+    if (first < last) first = forward_tile(job, kernels, kernel, first, last);
   }
-  if (job->stream_y || job->stream_residual) end_stores_past();
+  if (job->stream_y || job->stream_residual) kernels->fence();
 }
 
 /* ---- backward ---- */
@@ -267,11 +200,20 @@ static void open_gradients(const tile *t, const rms_backward_job *job, rms_backw
   sub->sums_out = array_at(job->sums_out, segment, sizeof(rms_grad_sum));
 }
 
-/* The sums of a tile that ends within a block stay in the block. */
-static rms_column_sums sums_of_tile(const rms_column_sums *sums, bool ends_block) {
-  rms_column_sums s = *sums;
-  if (!ends_block) s.dweight_total = s.dbias_total = NULL;
-  return s;
+/* The rows of a tile by the blocks whose column sums are formed together: the sums of rows with which no block ends
+ * stay in the block. block: where the one that the tile begins in ends; returns the same of the next tile. */
+static int64_t run_blocks(const tile *t, const rms_backward_job *sub, rms_backward_fn *kernel,
+                          const rms_column_sums *sums, int64_t block, int64_t last) {
+  const int64_t end = t->row + t->rows, groups = t->lay->groups;
+  for (int64_t row = t->row, stop; row < end; row = stop) {
+    stop = block < end ? block : end;
+    const bool ends = stop == block || stop == last;
+    rms_column_sums s = *sums;
+    if (!ends) s.dweight_total = s.dbias_total = NULL;
+    kernel(sub, &s, (row - t->row) * groups, (stop - t->row) * groups);
+    if (ends) block = stop + RMS_BLOCK_ROWS;
+  }
+  return block;
 }
 
 static void clear_totals(const rms_backward_job *job, const rms_column_sums *sums) {
@@ -280,12 +222,12 @@ static void clear_totals(const rms_backward_job *job, const rms_column_sums *sum
   if (sums->dbias_total) memset(sums->dbias_total, 0, bytes);
 }
 
-void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, const rms_column_sums *sums,
-                        int64_t first, int64_t last) {
+void rms_backward_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_fn *kernel,
+                        const rms_column_sums *sums, int64_t first, int64_t last) {
   _Alignas(64) char room[RMS_APART_BYTES];
   rms_backward_job sub = *job;
   tensor tensors[GRADIENT_TENSORS];
-  tile t = {&job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  tile t = {kernels, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
   int64_t block = first + RMS_BLOCK_ROWS; /* where the block of rows that is summed ends */
   clear_totals(job, sums);
   list_gradients(job, &sub, tensors);
@@ -293,24 +235,21 @@ void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, co
   sub.lay.inner = 1;
   sub.lay.apart = 0;
   sub.go_on = true;
-  for (int64_t end; t.row < last; t.row = end) {
-    end = tile_end(&t, block < last ? block : last);
-    t.rows = end - t.row;
-    const bool ends_block = end == block || end == last;
-    const rms_column_sums s = sums_of_tile(sums, ends_block);
+  for (; t.row < last; t.row += t.rows) {
+    t.rows = tile_end(&t, last) - t.row;
     open_gradients(&t, job, &sub);
-    kernel(&sub, &s, 0, t.rows * job->lay.groups);
+    block = run_blocks(&t, &sub, kernel, sums, block, last);
     close_tile(&t);
-    if (ends_block) block = end + RMS_BLOCK_ROWS;
   }
-  if (job->stream_dx || job->stream_residual || job->stream_dgate) end_stores_past();
+  if (job->stream_dx || job->stream_residual || job->stream_dgate) kernels->fence();
 }
 
-void rms_backward_stats_apart(const rms_backward_job *job, rms_backward_stats_fn *kernel, int64_t first, int64_t last) {
+void rms_backward_stats_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_stats_fn *kernel,
+                              int64_t first, int64_t last) {
   _Alignas(64) char room[RMS_APART_BYTES];
   rms_backward_job sub = *job;
   tensor tensors[GRADIENT_TENSORS];
-  tile t = {&job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  tile t = {kernels, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
   list_gradients(job, &sub, tensors);
   sub.lay.inner = 1;
   sub.lay.apart = 0;

@@ -15,11 +15,12 @@ enum { RMS_APART_BYTES = 50 * 1024 };
 int64_t rms_forward_apart_bytes(const rms_forward_job *job);
 int64_t rms_backward_apart_bytes(const rms_backward_job *job);
 
-/* Rows first..last-1 of a job with lay.apart > 0. tiles: for what it takes. */
-void rms_forward_apart(const rms_forward_job *job, rms_forward_fn *kernel, rms_forward_tiles_fn *tiles, int64_t first,
+/* Rows first..last-1 of a job with lay.apart > 0. kernel: of the table, for contiguous rows. */
+void rms_forward_apart(const rms_forward_job *job, const rms_kernels *kernels, rms_forward_fn *kernel, int64_t first,
                        int64_t last);
-void rms_backward_apart(const rms_backward_job *job, rms_backward_fn *kernel, const rms_column_sums *sums,
-                        int64_t first, int64_t last);
-void rms_backward_stats_apart(const rms_backward_job *job, rms_backward_stats_fn *kernel, int64_t first, int64_t last);
+void rms_backward_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_fn *kernel,
+                        const rms_column_sums *sums, int64_t first, int64_t last);
+void rms_backward_stats_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_stats_fn *kernel,
+                              int64_t first, int64_t last);
 
 #endif

@@ -96,7 +96,7 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (job->lay.apart)
-    rms_backward_apart(job, r->kernel, &sums, first, last);
+    rms_backward_apart(job, r->kernels, r->kernel, &sums, first, last);
   else if (is_by_inner(&job->lay, last - first))
     run_by_inner(r, job, &sums, first, last);
   else
@@ -127,9 +127,9 @@ static void run_rows_apart(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
   const rms_column_sums none = {NULL, NULL, NULL, NULL};
   if (r->job.sums_out)
-    rms_backward_stats_apart(&r->job, r->stats_kernel, first, last);
+    rms_backward_stats_apart(&r->job, r->kernels, r->stats_kernel, first, last);
   else
-    rms_backward_apart(&r->job, r->kernel, &none, first, last);
+    rms_backward_apart(&r->job, r->kernels, r->kernel, &none, first, last);
 }
 
 static void run_rows_by(const void *arg, int64_t first, int64_t last, rms_way way) {

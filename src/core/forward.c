@@ -41,7 +41,7 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
 
 static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  rms_forward_apart(&r->job, r->kernel, r->kernels->forward_tiles[r->job.lay.dtype], first, last);
+  rms_forward_apart(&r->job, r->kernels, r->kernel, first, last);
 }
 
 static void run_quantised(const void *arg, int64_t first, int64_t last) {

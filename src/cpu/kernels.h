@@ -42,6 +42,13 @@ enum { RMS_LARGEST_BLOCK = 8192 };
 /* Segments of a job with q and no y, residual, gate or given statistics straight from x, from `first` on. Returns the
  * first one that is left to the ordinary way, or `last`. stats: the kernel for the job's type. */
 typedef int64_t rms_quantise_rows_fn(const rms_forward_job *job, rms_forward_fn *stats, int64_t first, int64_t last);
+/* Between rows whose elements lie apart, whose first element is at `from` or `to` and which lie as those of `t`, and
+ * contiguous ones, `pitch` bytes from one to the next; elements of `size` bytes. past: the scattered elements bypass
+ * the caches where they fill whole lines. */
+typedef void rms_gather_fn(char *to, int64_t pitch, const char *from, const rms_rows *t, int64_t size, int64_t rows,
+                           int64_t cols);
+typedef void rms_scatter_fn(char *to, const rms_rows *t, int64_t size, const char *from, int64_t pitch, int64_t rows,
+                            int64_t cols, bool past);
 /* A copy that bypasses the caches. */
 typedef void rms_copy_fn(char *to, const char *from, int64_t bytes);
 
@@ -61,8 +68,10 @@ typedef struct {
   rms_largest_fn *largest[5]; /* of y; there is none of f64 */
   rms_quantise_fn *quantise[5];
   rms_quantise_rows_fn *quantise_rows[5]; /* of x */
+  rms_gather_fn *gather;
+  rms_scatter_fn *scatter;
   rms_copy_fn *copy;
-  void (*fence)(void); /* after the last copy of a task */
+  void (*fence)(void); /* after the last store past the caches of a task */
 } rms_kernels;
 
 extern const rms_kernels rms_kernels_scalar, rms_kernels_avx2, rms_kernels_avx512, rms_kernels_neon;

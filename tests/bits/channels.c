@@ -40,8 +40,8 @@ static void at_random(void) {
   rms_pool_destroy(pool);
 }
 
-/* Enough rows for several chunks of column sums and tasks, of widths that leave room for many rows in a tile and for
- * few. */
+/* Enough rows for several chunks of column sums and tasks, and of the narrowest for several blocks in a chunk; of widths
+ * that leave room for many rows in a tile and for few. */
 static void many_rows(void) {
   static const int64_t cols[] = {5, 96, 768, 1000};
   rms_pool *pool = NULL;
@@ -54,7 +54,7 @@ static void many_rows(void) {
       t_layout layout = {.inner_gap = (int64_t)c, .stream_bytes = c & 1 ? 0 : INT64_MAX, .channels_first = 1};
       call.spec.weight_per_inner = 0;
       call.outer = 3;
-      call.inner = 211;
+      call.inner = c == 0 ? 2311 : 211;
       call.parts |= T_WEIGHT | T_BIAS | T_BACKWARD | T_DX | T_DWEIGHT | T_DBIAS;
       t_call_repair(&call);
       t_context("%s", t_describe(&call, &layout));

@@ -28,6 +28,8 @@
 #define T_IS_F64 0
 #include "template.h"
 
+#include "apart.h"
+
 #define RMS_TEXT_(a) #a
 #define RMS_TEXT(a)  RMS_TEXT_(a)
 
@@ -53,8 +55,8 @@ static void K_(rms_fence, RMS_ISA)(void) {
         RMS_BY_TYPE(rms_backward, bf16), RMS_BY_TYPE(rms_backward_stats, bf16), RMS_BY_TYPE(rms_columns, bf16),        \
         RMS_BY_TYPE(rms_forward, wide), RMS_BY_TYPE(rms_backward, wide), RMS_BY_TYPE(rms_columns, wide),               \
         RMS_BY_TYPE(rms_forward_tiles, wide), RMS_BY_NARROW_TYPE(rms_largest, wide),                                   \
-        RMS_BY_NARROW_TYPE(rms_quantise, wide), RMS_BY_NARROW_TYPE(rms_quantise_rows, wide), K_(rms_copy, RMS_ISA),    \
-        K_(rms_fence, RMS_ISA)                                                                                         \
+        RMS_BY_NARROW_TYPE(rms_quantise, wide), RMS_BY_NARROW_TYPE(rms_quantise_rows, wide), K_(rms_gather, RMS_ISA),  \
+        K_(rms_scatter, RMS_ISA), K_(rms_copy, RMS_ISA), K_(rms_fence, RMS_ISA)                                        \
   }
 
 const rms_kernels K_(rms_kernels, RMS_ISA) = RMS_TABLE(RMS_TEXT(RMS_ISA), bf16, RMS_BF16_WIDE);

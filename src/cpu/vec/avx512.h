@@ -17,6 +17,17 @@ typedef __m512d vd;
 #define VEC_REGISTERS 32                             /* vectors that fit in the registers */
 #define VEC_INLINE    __attribute__((always_inline)) /* of the kernels */
 
+/* Thirty-two registers have no room for a square of thirty-two vectors. */
+#define VEC_SQUARE       64
+#define VEC_SQUARE_16BIT 32
+
+static inline VEC_INLINE void vec_stream_part(char *to, const void *from, int bytes) {
+  if (bytes == 64)
+    _mm512_stream_si512((__m512i *)(void *)to, _mm512_loadu_si512(from));
+  else
+    _mm_stream_si128((__m128i *)(void *)to, _mm_loadu_si128((const __m128i *)from));
+}
+
 static inline int vf_lane(int element, int eo) {
   (void)eo;
   return element;

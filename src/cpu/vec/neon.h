@@ -18,8 +18,10 @@ typedef struct {
   float64x2_t q0, q1, q2, q3;
 } vd;
 
-#define VEC_REGISTERS 8                              /* vectors that fit in the registers */
-#define VEC_INLINE    __attribute__((always_inline)) /* of the kernels */
+#define VEC_REGISTERS    8 /* vectors that fit in the registers */
+#define VEC_SQUARE       16
+#define VEC_SQUARE_16BIT 16
+#define VEC_INLINE       __attribute__((always_inline)) /* of the kernels */
 
 static inline int vf_lane(int element, int eo) {
   (void)eo;
@@ -445,6 +447,10 @@ static inline unsigned vec_most16(const char *p, int64_t n) {
 }
 
 static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
+}
+
+static inline void vec_stream_part(char *to, const void *from, int bytes) {
   memcpy(to, from, (size_t)bytes);
 }
 

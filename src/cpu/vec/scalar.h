@@ -27,6 +27,10 @@ typedef struct {
 #define VEC_REGISTERS 8 /* vectors that fit in the registers */
 #define VEC_INLINE      /* of the kernels: operations are calls here, so that the compiler may choose */
 
+/* Bytes of the registers in which squares of elements are turned over; those of 16-bit elements. */
+#define VEC_SQUARE       16
+#define VEC_SQUARE_16BIT 16
+
 static inline int vf_lane(int element, int eo) {
   (void)eo;
   return element;
@@ -429,6 +433,10 @@ static inline unsigned vec_most16(const char *p, int64_t n) {
 }
 
 static inline void vec_copy_stream(char *to, const char *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
+}
+
+static inline void vec_stream_part(char *to, const void *from, int bytes) {
   memcpy(to, from, (size_t)bytes);
 }
 
