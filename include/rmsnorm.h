@@ -355,8 +355,9 @@ static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_back
  * arrays and fold them in rank order with rms_stats_merge (which serves RMS as well). Backward:
  *   rms_backward_stats(local, reduced stats) -> add field by field -> rms_backward_apply(local, reduced, reduced sums)
  * rmsnorm_mpi.h and rmsnorm_nccl.h do this with MPI and NCCL; docs/distributed.md says which form to use when.
- * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward. f64 data loses the range
- * guard of the unsplit call: squares must stay inside the range of a double.
+ * dweight and dbias are local. With one shard the bits are those of rms_forward and rms_backward, but for gradients of rows
+ * with a NaN or an infinity in x or dy, of which more elements may be NaN. f64 data loses the range guard of the unsplit
+ * call: squares must stay inside the range of a double.
  *
  * The same halves take gradients that reach the statistics themselves, where rstd or mean is a result of its own: dr and
  * dmean of each segment are added to its (reduced) sums before rms_backward_apply.

@@ -161,6 +161,7 @@ units_of() {
     for isa in avx2 avx512_narrow; do
       [[ " ${kernels[*]} " != *"/$isa.c "* ]] || echo "src/cpu/isa/$isa.c tests/vec/$isa.c"
     done ;;
+  src/cpu/vec/avx512_native.h) echo "src/cpu/isa/avx512_native.c tests/vec/avx512_native.c" ;;
   src/cpu/vec/avx512.h) echo "src/cpu/isa/avx512.c tests/vec/avx512.c src/cpu/isa/avx512_native.c tests/vec/avx512_native.c" ;;
   src/cpu/vec/*.h) isa=${1##*/}; isa=${isa%.h}; echo "src/cpu/isa/$isa.c tests/vec/$isa.c" ;;
   src/cpu/convert.h) echo "src/cpu/isa/scalar.c tests/vec/scalar.c src/cpu/column_sums.c" ;;
@@ -205,6 +206,7 @@ for_each_mutation() {
     '+ '*)
       isa=${file##*/} isa=${isa%.h}
       case $isa in x86) isa=avx2 ;; same) isa=scalar ;; esac
+      if [ "$isa" = avx512_native ] && has avx512_bf16; then isa=avx512; fi
       [[ $file != src/cpu/vec/*.h || " $isas " == *" $isa "* ]] || continue
       [[ $file == *"$only"* ]] || continue
       "$1" "$file" "$old" "${line:2}"

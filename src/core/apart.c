@@ -228,7 +228,8 @@ void rms_backward_apart(const rms_backward_job *job, const rms_kernels *kernels,
   rms_backward_job sub = *job;
   tensor tensors[GRADIENT_TENSORS];
   tile t = {kernels, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
-  int64_t block = first + RMS_BLOCK_ROWS; /* where the block of rows that is summed ends */
+  const bool sums_up = sums->dweight_block || sums->dbias_block;
+  int64_t block = sums_up ? first + RMS_BLOCK_ROWS : last; /* where the block of rows that is summed ends */
   clear_totals(job, sums);
   list_gradients(job, &sub, tensors);
   sub.stream_dx = sub.stream_residual = sub.stream_dgate = sub.fetch_ahead = false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows whose elements lie apart, as the channels of images do (rms_rows.col). A few rows that lie next to each other
- * are gathered into contiguous ones on the stack, the ordinary kernels run on these, and what they write is scattered.
- * So such rows have all operations and the same bits, and every byte of memory is read and written once. */
+ * Rows whose elements lie apart, as the channels of images do (rms_rows.col). The usual forward has kernels of its own
+ * (rms_forward_tiles_fn). For everything else a few rows that lie next to each other are gathered into contiguous ones
+ * on the stack, the ordinary kernels run on these, and what they write is scattered. So such rows have all operations
+ * and the same bits. */
 #ifndef RMS_CORE_APART_H
 #define RMS_CORE_APART_H
 

@@ -10,8 +10,9 @@
 /* The kernels in use; NULL if RMSNORM_ISA names none that can run. */
 const rms_kernels *rms_active_kernels(void);
 
-/* The kernels for a type: the active ones, or those for registers of another width where these are quicker with the
- * type and nobody has named an instruction set. Those for f16 serve a forward, and not one with a gate or with q. */
+/* The kernels for a type: the active ones, or those for registers of another width, or with the processor's own
+ * rounding, where these are quicker with the type and nobody has named an instruction set. Those for f16 serve a
+ * forward, and not one with a gate or with q. */
 const rms_kernels *rms_kernels_of_type(const rms_kernels *active, rms_dtype type);
 
 /* Instruction sets of a build, at most. */

@@ -21,8 +21,8 @@ typedef void rms_columns_fn(void *to, const void *block, int64_t count, rms_dtyp
 typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, int64_t last);
 
 /* Rows whose elements lie apart and that lie next to each other, in x and in y: a lane takes a row. Of RMSNorm and
- * LayerNorm with a weight and a bias, without groups and lists, y in T. Returns the first row of a tile that is left to
- * the other kernels, or `last`. */
+ * LayerNorm with or without a weight and a bias, without groups and lists, y in T. Returns the first row of a tile that
+ * is left to the other kernels, or `last`. */
 typedef int64_t rms_forward_tiles_fn(const rms_forward_job *job, int64_t first, int64_t last);
 
 /* One row of RMSNorm with its first k elements in the statistic, eps inside the root, no offset; weight = NULL: none.

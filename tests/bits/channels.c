@@ -40,8 +40,8 @@ static void at_random(void) {
   rms_pool_destroy(pool);
 }
 
-/* Enough rows for several chunks of column sums and tasks, and of the narrowest for several blocks in a chunk; of widths
- * that leave room for many rows in a tile and for few. */
+/* Enough rows for several chunks of column sums and tasks, and of the narrowest for several blocks in a chunk; of
+ * widths that leave room for many rows in a tile and for few. */
 static void many_rows(void) {
   static const int64_t cols[] = {5, 96, 768, 1000};
   rms_pool *pool = NULL;
@@ -83,6 +83,29 @@ static void past_the_caches(void) {
     compare(&call, &layout, &on_pool);
   }
   rms_pool_destroy(pool);
+}
+
+/* The usual forward of whole tiles, each of its forms, on every instruction set, with plain and with non-temporal
+ * stores.
+ */
+static void whole_tiles(void) {
+  t_isas isas = t_usable_isas();
+  for (int i = 0; i < isas.count * (int)T_COUNT(dtypes) * 8 && t_failures() < 20; i++) {
+    const int form = i / isas.count % 8;
+    const rms_dtype dtype = dtypes[i / isas.count / 8];
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i % isas.count]));
+    t_call call = {.outer = 2, .inner = 192, .data = T_NORMAL, .seed = t_seed() + (uint64_t)i};
+    const t_layout layout = {
+        .channels_first = 1, .flush = T_FLUSH_START, .stream_bytes = form & 4 ? 0 : INT64_MAX, .in_place = 0};
+    verify_spec_set_types(&call.spec, dtype);
+    call.spec.cols = 70 + i % 9;
+    call.spec.eps = 1e-5;
+    call.spec.kind = form & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS;
+    call.spec.rounding = form & 2 ? RMS_ROUND_BEFORE_WEIGHT : RMS_ROUND_AFTER_WEIGHT;
+    call.parts = T_WEIGHT | T_SAVE_STATS | (i % 3 ? T_BIAS : 0);
+    t_context("%s", t_describe(&call, &layout));
+    compare(&call, &layout, NULL);
+  }
 }
 
 /* Each tensor has a layout of its own: x with channels first, y with channels last, and the other way round. */
@@ -138,6 +161,7 @@ int main(int argc, char **argv) {
   static const t_case cases[] = {{"at_random", at_random},
                                  {"many_rows", many_rows},
                                  {"past_the_caches", past_the_caches},
+                                 {"whole_tiles", whole_tiles},
                                  {"between_layouts", between_layouts},
                                  {"image_by_image", image_by_image}};
   return t_main(argc, argv, cases, T_COUNT(cases));

@@ -759,6 +759,28 @@ static void check_mosts(void) {
   }
 }
 
+static void check_parts(guarded *g) {
+  static const size_t sizes[] = {16, VEC_SQUARE_16BIT, VEC_SQUARE};
+  for (size_t s = 0; s < T_COUNT(sizes); s++)
+    for (int flush = 0; flush < 2; flush++) {
+      const size_t bytes = sizes[s];
+      unsigned char *from = t_guard_place(&g->in, bytes, (t_flush)flush, 0);
+      unsigned char *to = t_guard_place(&g->out, bytes, (t_flush)flush, 0);
+      for (size_t i = 0; i < bytes; i++)
+        from[i] = (unsigned char)(i * 11 + bytes);
+      if (s == 0)
+        vec_stream_part((char *)to, from, 16);
+      else if (s == 1)
+        vec_stream_part((char *)to, from, VEC_SQUARE_16BIT);
+      else
+        vec_stream_part((char *)to, from, VEC_SQUARE);
+      vec_stream_fence();
+      t_context("part of %d bytes", (int)bytes);
+      T_EQ_BYTES(from, to, bytes);
+      T_CHECK(t_guard_intact(&g->out, to, bytes));
+    }
+}
+
 static void check_copies(guarded *g) {
   for (int bytes = 0; bytes < 300; bytes += 1 + bytes / 9)
     for (int flush = 0; flush < 2; flush++)
@@ -804,6 +826,7 @@ static void check_every_operation(void) {
   check_stores8(&g, RMS_F8E5M2);
   check_mosts();
   check_magnitudes(&g);
+  check_parts(&g);
   check_copies(&g);
   vec_prefetch(&g);
   t_guard_free(&g.in);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "../vec/avx512.h"
 #define RMS_ISA      avx512
-#define KERNEL       static __attribute__((unused)) /* of bf16 on this unit's vectors the table takes some */
-#define BF16_OUTSIDE                                /* avx512_narrow.c, avx512_native.c */
+#define BF16_OUTSIDE /* avx512_narrow.c, avx512_native.c */
 #include "../kernels/instantiate.h"

@@ -98,7 +98,7 @@ enum { K(QUADS) = T == RMS_BF16 };
 enum { K(QUADS) = 0 };
 #endif
 
-/* As K(put_clean), of a quad from element j on. */
+/* As K(put_clean), of a quad from element j on. With `stream` a quad of K(QUADS) is aligned to 64 bytes. */
 INLINE void K(put_quad)(char *p, int64_t j, K(lanes) v, bool stream) {
 #ifdef VEC_STORES_QUADS
   if (K(QUADS)) {

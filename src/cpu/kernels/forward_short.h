@@ -315,11 +315,15 @@ NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_
 /* ---- a gate after RMSNorm ---- */
 
 /* What K(common_store) does beside such a gate. */
-INLINE void K(gated_store)(char *y, VEC v, VEC act, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form,
-                           bool product) {
+INLINE VEC K(gated_value)(VEC v, VEC act, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form, bool product) {
   VEC h = K(short_value)(v, gain, r, j, n, form);
   if (form.before && product) h = V(round_clean)(h, T);
-  K(put_clean)(y, j, n, V(mul)(h, act), form.stream);
+  return V(mul)(h, act);
+}
+
+INLINE void K(gated_store)(char *y, VEC v, VEC act, const REAL *gain, VEC r, int64_t j, int n, K(short_form) form,
+                           bool product) {
+  K(put_clean)(y, j, n, K(gated_value)(v, act, gain, r, j, n, form, product), form.stream);
 }
 
 /* All loads of a quad come before its stores, which may go to x or to the gate. */
@@ -328,6 +332,15 @@ INLINE void K(write_gated_row)(char *y, const char *x, const char *z, const REAL
   int64_t j = 0;
   for (; j + K(QUAD) <= width; j += K(QUAD)) {
     const K(lanes) v = K(load_quad)(x, j), act = K(load_gates)(z, j, sigmoid);
+    if (K(QUADS)) {
+      const int64_t b = j + LANES, c = j + 2 * LANES, d = j + 3 * LANES;
+      const K(lanes) h = {K(gated_value)(v.a, act.a, gain, r, j, LANES, form, product),
+                          K(gated_value)(v.b, act.b, gain, r, b, LANES, form, product),
+                          K(gated_value)(v.c, act.c, gain, r, c, LANES, form, product),
+                          K(gated_value)(v.d, act.d, gain, r, d, LANES, form, product)};
+      K(put_quad)(y, j, h, form.stream);
+      continue;
+    }
     K(gated_store)(y, v.a, act.a, gain, r, j, LANES, form, product);
     K(gated_store)(y, v.b, act.b, gain, r, j + LANES, LANES, form, product);
     K(gated_store)(y, v.c, act.c, gain, r, j + 2 * LANES, LANES, form, product);

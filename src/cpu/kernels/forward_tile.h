@@ -8,7 +8,8 @@ typedef struct {
   REAL sum[K(TILE)], mean[K(TILE)], r[K(TILE)];
 } K(tile_statistics);
 
-/* Whether all rows of which the sums are zero are rows of zeros, or none is worth a second look. */
+/* Whether all rows of which the sums are zero are rows of zeros, or their squares are so far below eps that it does not
+ * matter. */
 NOINLINE bool K(has_zero_rows)(const rms_layout *lay, const K(tile) * t, const K(tile_statistics) * s) {
   if (K(eps)(lay) == 0) return false;
   if (K(outweighs_zero)(lay)) return true;
@@ -72,7 +73,6 @@ typedef struct {
   const REAL *gain, *bias;
   char *y;
   int64_t step, width;
-  int64_t ahead; /* bytes from an element to that of the tile that is read next, which is fetched; 0: it is not */
   bool before, product, stream;
 } K(tile_output);
 
@@ -80,8 +80,8 @@ INLINE REAL K(gain_at)(const REAL *gain, int64_t c) {
   return gain[EO ? c - c % LANES + V(lane)((int)(c % LANES), EO) : c];
 }
 
-INLINE void K(write_in_tile)(const K(tile_output) * o, const char *x, char *y, int vector, int n, VEC r, VEC mean, VEC g,
-                            VEC b, bool layer, bool before) {
+INLINE VEC K(tile_value)(const K(tile_output) * o, const char *x, int vector, int n, VEC r, VEC mean, VEC g, VEC b,
+                         bool layer, bool before) {
   VEC h = K(load)(x, vector * LANES, n, false);
   if (layer) h = V(sub)(h, mean);
   h = V(mul)(h, r);
@@ -92,7 +92,12 @@ INLINE void K(write_in_tile)(const K(tile_output) * o, const char *x, char *y, i
   } else {
     h = V(fma)(h, g, b);
   }
-  K(put_clean)(y, vector * LANES, n, h, o->stream);
+  return h;
+}
+
+INLINE void K(write_in_tile)(const K(tile_output) * o, const char *x, char *y, int vector, int n, VEC r, VEC mean,
+                             VEC g, VEC b, bool layer, bool before) {
+  K(put_clean)(y, vector * LANES, n, K(tile_value)(o, x, vector, n, r, mean, g, b, layer, before), o->stream);
 }
 
 INLINE void K(write_tile)(const K(tile_output) * given, const K(tile_statistics) * s, int first, int vectors, int n,
@@ -108,9 +113,17 @@ INLINE void K(write_tile)(const K(tile_output) * given, const K(tile_statistics)
   char *y = o.y;
   for (int64_t c = 0; c < o.width; c++, x += o.from.step, y += o.step) {
     const VEC g = V(set)(K(gain_at)(o.gain, c)), b = V(set)(K(gain_at)(o.bias, c));
-    if (o.ahead && vectors > 1)
-      for (int64_t byte = 0; byte < vectors * LANES * T_SIZE; byte += 64)
-        vec_prefetch(x + o.ahead + byte);
+    if (vectors > 1) /* of the tile that is read next */
+      for (int64_t byte = 0; byte < K(TILE) * T_SIZE; byte += 64)
+        vec_prefetch(x + K(TILE) * T_SIZE + byte);
+    if (K(QUADS) && vectors > 1) {
+      const K(lanes) h = {K(tile_value)(&o, x, 0, n, r.of[0], mean.of[0], g, b, layer, before),
+                          K(tile_value)(&o, x, 1, n, r.of[1], mean.of[1], g, b, layer, before),
+                          K(tile_value)(&o, x, 2, n, r.of[2], mean.of[2], g, b, layer, before),
+                          K(tile_value)(&o, x, 3, n, r.of[3], mean.of[3], g, b, layer, before)};
+      K(put_quad)(y, 0, h, o.stream);
+      continue;
+    }
     K(write_in_tile)(&o, x, y, first, n, r.of[0], mean.of[0], g, b, layer, before);
     if (vectors == 1) continue;
     K(write_in_tile)(&o, x, y, 1, n, r.of[1], mean.of[1], g, b, layer, before);
@@ -184,12 +197,10 @@ KERNEL int64_t K(rms_forward_tiles)(const rms_forward_job *job, int64_t first, i
     o.from.x = job->x.data + outer * job->x.outer + inner * T_SIZE;
     o.from.rows = rows;
     o.y = job->y.data + outer * job->y.outer + inner * T_SIZE;
-    o.ahead = K(TILE) * T_SIZE;
     if (!K(measure_tile)(lay, &o.from, &s)) break;
     K(write_any_tile)(&o, &s, layer);
     if (job->rstd) memcpy((REAL *)job->rstd + first, s.r, (size_t)rows * sizeof(REAL));
     if (job->mean) memcpy((REAL *)job->mean + first, s.mean, (size_t)rows * sizeof(REAL));
   }
-  if (job->stream_y) vec_stream_fence();
   return first;
 }

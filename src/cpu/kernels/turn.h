@@ -23,7 +23,7 @@
 
 enum { S(SMALL) = 16 / SIZE, S(LARGE_SIDE) = LARGE / SIZE };
 
-/* The squares that there is room for: LARGE_SIDE, SMALL or, none, 1. */
+/* The side of the largest squares that there is room for; 1: of none. */
 static int64_t S(side)(int64_t inner, int64_t rows, int64_t cols) {
   const int64_t least = rows < cols ? rows : cols;
   if (inner != SIZE || least < S(SMALL)) return 1;
@@ -52,7 +52,7 @@ static void S(fetch)(const char *from, int64_t inner, int64_t col, int64_t rows,
 static void S(gather_each)(char *to, int64_t pitch, const char *from, int64_t inner, int64_t col, int64_t rows,
                            int64_t cols) {
   for (int64_t c = 0; c < cols; c++) {
-    S(fetch)(from, inner, col, rows, c, c + 1);
+    if (inner == SIZE) S(fetch)(from, inner, col, rows, c, c + 1);
     for (int64_t row = 0; row < rows; row++)
       S(copy_element)(to + row * pitch + c * SIZE, from + row * inner + c * col);
   }
@@ -90,7 +90,8 @@ static void S(gather)(char *to, int64_t pitch, const char *from, int64_t inner, 
 
 /* past: whole lines of rows that lie next to each other go past the caches. A large square writes them whole, four
  * small ones in a row fill as many; the eight of 16-bit elements are too many to stay open until they are
- * (docs/log/cpu.md). */
+ * (docs/log/cpu.md). Columns that are left over from whole squares are scattered apart, so that no line goes there
+ * twice. */
 static void S(scatter)(char *to, int64_t inner, int64_t col, const char *from, int64_t pitch, int64_t rows,
                        int64_t cols, bool past) {
   const int64_t side = S(side)(inner, rows, cols);
@@ -99,8 +100,11 @@ static void S(scatter)(char *to, int64_t inner, int64_t col, const char *from, i
     return;
   }
   past = past && SIZE >= 4 && (rows * SIZE | (int64_t)(uintptr_t)to | col) % 64 == 0;
-  for (int64_t i = 0; i < cols; i += side) {
-    const int64_t c = S(begin)(i, side, cols);
+  const int64_t whole = past ? cols / side * side : cols;
+  if (whole < cols)
+    S(scatter)(to + whole * col, inner, col, from + whole * SIZE, pitch, rows, cols - whole, side > S(SMALL));
+  for (int64_t i = 0; i < whole; i += side) {
+    const int64_t c = S(begin)(i, side, whole);
     for (int64_t j = 0; j < rows; j += side) {
       const int64_t row = S(begin)(j, side, rows);
       char *y = to + row * inner + c * col;
