@@ -28,7 +28,8 @@ __device__ __forceinline__ void make_u(const rms_layout &lay, const Place &at, i
 template <class T> struct StepGradient {
   Steps<T> st;
   float through, shift;
-  bool twice; /* B is a multiple of T(2*e), otherwise of x or T(x/norm) */
+  bool twice;  /* B is a multiple of T(2*e), otherwise of x or T(x/norm) */
+  bool narrow; /* e is a number of T: x may be f32 */
 
   /* e to B, but for its rounding. */
   template <int V> __device__ __forceinline__ void by_statistic(float (&e)[V]) const {
@@ -36,7 +37,7 @@ template <class T> struct StepGradient {
 #pragma unroll
       for (int j = 0; j < V; j++)
         e[j] += e[j];
-      if (StepFactor<T>::corrects) round_to<T>(e); /* bf16 overflows where f32 does */
+      if (StepFactor<T>::corrects || !narrow) round_to<T>(e); /* twice a bf16 is one, which overflows where f32 does */
     } else if (st.root_k != 0) {
       st.norm.apply(e);
     }
@@ -188,7 +189,9 @@ __device__ __forceinline__ void backward_step_row(const GeneralBackward &g, cons
   StepSource<T> x(lay, team, AnyRow(job.x, lay, at, job.x_is_f32 ? RMS_F32 : lay.dtype),
                   AnyRow(Rows(), lay, at, lay.dtype));
   const float *saved = static_cast<const float *>(job.rstd);
-  StepGradient<T> of = {steps_of<T>(x, g.eps_limit, saved ? saved + segment_of(lay, at) : nullptr), 0, 0, false};
+  const bool narrow = !job.x_is_f32 || lay.kind == RMS_KIND_LAYER; /* x - mean is rounded */
+  StepGradient<T> of = {steps_of<T>(x, g.eps_limit, saved ? saved + segment_of(lay, at) : nullptr), 0, 0, false,
+                        narrow};
   SegmentSums<T> over = {x, dy, at};
   trace_steps(lay, of, over);
   team.each(x.vectors, [&](int64_t v) {

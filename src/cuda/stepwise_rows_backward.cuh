@@ -86,7 +86,7 @@ template <class T, int NV, class Source> struct RegisterSums {
 template <class T, int NV, class Source, int V>
 __device__ __forceinline__ StepGradient<T> trace_row(const StepwiseBackward &g, Source &x, Packed<T, V> (&u)[NV],
                                                      const float *r) {
-  StepGradient<T> of = {steps_of<T>(x, g.p.eps_limit, r), 0, 0, false};
+  StepGradient<T> of = {steps_of<T>(x, g.p.eps_limit, r), 0, 0, false, Source::narrow};
   RegisterSums<T, NV, Source> over = {x, u};
   trace_steps(g.lay, of, over);
   return of;

@@ -414,6 +414,8 @@ void test_steps(const verify_backend *backend, Extent extent) {
                          "rms:bwd:%s:5x%s:steps=all:bias",
                          "rms:bwd:%s:2x3x%s:steps=all:epsout:perhead:acc:grad=f32",
                          "rms:bwd:%s:5x%s:steps=all:epsclamp:dres:inplace",
+                         "rms:bwd:%s:5x%s:steps=all:res=f32:dres",
+                         "layer:bwd:%s:5x%s:steps=all:res=f32:acc",
                          "layer:bwd:%s:5x%s:steps=all:bias:pad=3",
                          "layer:bwd:%s:3x33x%s:steps=all:bias:channels=first",
                          "rms:fwd:%s:5x%s:epsclamp:out=y+stats",
