@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Forward of aligned rows whose outputs are others than y in the data type: y quantised (QUANTISED), y of another type,
- * or the statistics alone. A row stays in registers from x to its codes, packed. With all options of forward_steps.cuh;
+ * Forward of aligned rows whose outputs are others than y in the data type: y quantised, y of another type, or the
+ * statistics alone. A row stays in registers from x to its codes, packed. With all options of forward_steps.cuh;
  * template parameters as there. */
 #ifndef RMS_CUDA_FORWARD_QUANTISED_CUH
 #define RMS_CUDA_FORWARD_QUANTISED_CUH
@@ -13,6 +13,12 @@
 #include "quantised.h"
 
 namespace rms_cuda {
+
+/* What a kernel writes: y of another type than the data, or no y; codes of any kind, which the job says, with y or
+ * without it; or codes of one kind with scales of one kind, without y: what is executed lies together there. */
+enum class Output { OWN_TYPE, ANY_CODES, I8_GIVEN, I8_ROW, E4M3_GIVEN, E4M3_ROW, E4M3_BLOCKS, Q8_0 };
+
+constexpr int common_block = 128; /* elements of the blocks of E4M3_BLOCKS */
 
 /* The vectors of a row that a thread has: x, and then y. WARP: the row is one warp's, else the block's. */
 template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struct QuantisedRow {
@@ -82,16 +88,16 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
       }
     });
   }
-  /* y in the place of x, and to memory where it is wanted. What is not there stays zeros. */
+  /* y in the place of x. What is not there stays zeros. */
   __device__ __forceinline__ void make_y(const Statistic<float> &st) const {
-    char *y_at = job.p.y.data ? row_at<OPTIONS>(job.p.y, place) : nullptr;
     each_y(st, false, [&](int i, const float(&h)[V]) { pack(x[i], h); });
     keep_packed(x);
-    if (y_at) {
+  }
+  __device__ __forceinline__ void write_y() const {
+    char *y_at = row_at<OPTIONS>(job.p.y, place);
 #pragma unroll
-      for (int i = 0; i < NV; i++)
-        if (has(i)) store_vector<true>(y_at + bytes_before<T, V>(vector(i)), x[i], V);
-    }
+    for (int i = 0; i < NV; i++)
+      if (has(i)) store_vector<true>(y_at + bytes_before<T, V>(vector(i)), x[i], V);
   }
 
   /* ---- codes ---- */
@@ -336,23 +342,45 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
   }
 
   template <Codes CODE> __device__ __forceinline__ void quantise(float given) const {
-    constexpr int common = 128 / V; /* lanes of a block of 128 elements */
     if (job.blocks == 0)
       quantise_given<CODE>(given);
     else if (job.lanes == 0)
       quantise_row<CODE>();
-    else if (CODE == Codes::E4M3 && job.lanes == common)
-      quantise_blocks<CODE, common>();
+    else if (CODE == Codes::E4M3 && job.lanes == common_block / V)
+      quantise_blocks<CODE, common_block / V>();
     else
       quantise_blocks<CODE, 0>();
+  }
+  template <Output OUT> __device__ __forceinline__ void write(float given, uint4 *cells) const {
+    if constexpr (OUT == Output::I8_GIVEN)
+      quantise_given<Codes::I8>(given);
+    else if constexpr (OUT == Output::I8_ROW)
+      quantise_row<Codes::I8>();
+    else if constexpr (OUT == Output::E4M3_GIVEN)
+      quantise_given<Codes::E4M3>(given);
+    else if constexpr (OUT == Output::E4M3_ROW)
+      quantise_row<Codes::E4M3>();
+    else if constexpr (OUT == Output::E4M3_BLOCKS)
+      quantise_blocks<Codes::E4M3, common_block / V>();
+    else if constexpr (OUT == Output::Q8_0)
+      quantise_q8_0(cells);
+    else if (job.q_type == RMS_I8)
+      quantise<Codes::I8>(given);
+    else if (job.q_type == RMS_F8E4M3)
+      quantise<Codes::E4M3>(given);
+    else if (job.q_type == RMS_F8E5M2)
+      quantise<Codes::E5M2>(given);
+    else
+      quantise_q8_0(cells);
   }
 };
 
 /* MOST: threads of a block, BLOCKS: that there must be registers for. */
-template <class T, int NV, bool LAYER, bool RESIDUAL, bool QUANTISED, bool OPTIONS, bool WARP, bool FULL, int MOST,
+template <class T, int NV, bool LAYER, bool RESIDUAL, Output OUT, bool OPTIONS, bool WARP, bool FULL, int MOST,
           int BLOCKS>
 __global__ void __launch_bounds__(MOST, BLOCKS)
     quantised_forward_block_kernel(const __grid_constant__ QuantisedJob job) {
+  constexpr bool QUANTISED = OUT != Output::OWN_TYPE;
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
   extern __shared__ uint4 quantised_cells[];
   const ForwardJob &p = job.p;
@@ -405,14 +433,8 @@ __global__ void __launch_bounds__(MOST, BLOCKS)
     if (p.y.data) of.write_own_type(st[0]);
   } else {
     of.make_y(st[0]);
-    if (job.q_type == RMS_I8)
-      of.template quantise<Codes::I8>(given);
-    else if (job.q_type == RMS_F8E4M3)
-      of.template quantise<Codes::E4M3>(given);
-    else if (job.q_type == RMS_F8E5M2)
-      of.template quantise<Codes::E5M2>(given);
-    else
-      of.quantise_q8_0(quantised_cells + job.slots + (WARP ? (int)threadIdx.x / 32 * job.staged : 0));
+    if (OUT == Output::ANY_CODES && p.y.data) of.write_y();
+    of.template write<OUT>(given, quantised_cells + job.slots + (WARP ? (int)threadIdx.x / 32 * job.staged : 0));
   }
 }
 

@@ -13,32 +13,49 @@ namespace { /* what differs from one compilation to the next keeps to itself */
 
 typedef void (*QuantisedKernel)(const QuantisedJob);
 
-template <class T, bool LAYER, bool QUANTISED, bool OPTIONS, bool FULL, int LINE>
-QuantisedKernel kernel_as(bool residual) {
+template <class T, bool LAYER, Output OUT, bool OPTIONS, bool FULL, int LINE> QuantisedKernel kernel_as(bool residual) {
   constexpr QuantisedLine line = quantised_table[LINE];
   constexpr int NV = line.per_thread, MOST = line.threads;
-  constexpr int BLOCKS = OPTIONS && NV == 4 ? 512 / MOST : line.blocks; /* options take registers */
+  /* Options take registers; so do codes of any kind, and the way of RMS_Q8_0 through shared memory. */
+  constexpr bool many = NV == 8 && (OUT == Output::ANY_CODES || OUT == Output::Q8_0);
+  constexpr int most = OPTIONS && NV == 4 ? 512 / MOST : many ? 768 / MOST : line.blocks;
+  constexpr int BLOCKS = line.blocks < most ? line.blocks : most;
   if constexpr (!FULL) {
     if (residual)
-      return quantised_forward_block_kernel<T, NV, LAYER, true, QUANTISED, OPTIONS, line.warp, false, MOST, BLOCKS>;
+      return quantised_forward_block_kernel<T, NV, LAYER, true, OUT, OPTIONS, line.warp, false, MOST, BLOCKS>;
   }
-  return quantised_forward_block_kernel<T, NV, LAYER, false, QUANTISED, OPTIONS, line.warp, FULL, MOST, BLOCKS>;
+  return quantised_forward_block_kernel<T, NV, LAYER, false, OUT, OPTIONS, line.warp, FULL, MOST, BLOCKS>;
+}
+
+/* Of rows of which every thread has all of its vectors, without options. */
+template <class T, int LINE> QuantisedKernel full_kernel_of(const QuantisedJob &job) {
+  const bool given = job.blocks == 0, row = !given && job.lanes == 0;
+  if (job.p.y.data) return kernel_as<T, false, Output::ANY_CODES, false, true, LINE>(false);
+  if (job.q_type == RMS_Q8_0) return kernel_as<T, false, Output::Q8_0, false, true, LINE>(false);
+  if (job.q_type == RMS_I8 && given) return kernel_as<T, false, Output::I8_GIVEN, false, true, LINE>(false);
+  if (job.q_type == RMS_I8 && row) return kernel_as<T, false, Output::I8_ROW, false, true, LINE>(false);
+  if (job.q_type == RMS_F8E4M3 && given) return kernel_as<T, false, Output::E4M3_GIVEN, false, true, LINE>(false);
+  if (job.q_type == RMS_F8E4M3 && row) return kernel_as<T, false, Output::E4M3_ROW, false, true, LINE>(false);
+  if (job.q_type == RMS_F8E4M3 && job.lanes == common_block / vector_of<T>)
+    return kernel_as<T, false, Output::E4M3_BLOCKS, false, true, LINE>(false);
+  return kernel_as<T, false, Output::ANY_CODES, false, true, LINE>(false);
 }
 
 /* full: every thread has all of its vectors. */
 template <class T, int LINE, bool QUANTISED> QuantisedKernel kernel_of(const QuantisedJob &job, bool full) {
   constexpr QuantisedLine line = quantised_table[LINE];
+  constexpr Output out = QUANTISED ? Output::ANY_CODES : Output::OWN_TYPE;
   const bool residual = job.p.residual.data;
   if constexpr (QUANTISED) {
-    if (!job.options && !job.layer && full && !residual) return kernel_as<T, false, true, false, true, LINE>(false);
+    if (!job.options && !job.layer && full && !residual) return full_kernel_of<T, LINE>(job);
   }
   if constexpr (!line.full) {
     if constexpr (QUANTISED) {
-      if (!job.options && !job.layer) return kernel_as<T, false, true, false, false, LINE>(residual);
+      if (!job.options && !job.layer) return kernel_as<T, false, out, false, false, LINE>(residual);
     }
     if constexpr (!line.common)
-      return job.layer ? kernel_as<T, true, QUANTISED, true, false, LINE>(residual)
-                       : kernel_as<T, false, QUANTISED, true, false, LINE>(residual);
+      return job.layer ? kernel_as<T, true, out, true, false, LINE>(residual)
+                       : kernel_as<T, false, out, true, false, LINE>(residual);
   }
   return nullptr;
 }
