@@ -138,7 +138,7 @@ first_red() {
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
     steps) arguments=(right long_rows given_or_not) ;;
     isa) arguments=(offsets behind values groups quantised beside_y) ;;
-    batch) arguments=(short_rows mixed_rows_alone row_sums wide_rows long_rows) ;;
+    batch) arguments=(short_rows uneven_rows mixed_rows_alone row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
     esac
     if ! timeout 120 "${settings[@]}" "${emulator[@]}" "$work/$name" "${arguments[@]}" > "$work/$name.out" 2>&1; then

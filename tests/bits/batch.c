@@ -114,6 +114,48 @@ static void short_rows(void) {
   }
 }
 
+enum { UNEVEN_OUTER = 5, UNEVEN_INNER = 3, UNEVEN_COLS = 24, UNEVEN_STRIDE = UNEVEN_INNER * UNEVEN_COLS + 8 };
+
+/* Short rows of one tensor of a backward at two distances, those of the others at one: x, dy or dx, in turn. */
+static void uneven_rows(void) {
+  enum { DENSE = UNEVEN_OUTER * UNEVEN_INNER * UNEVEN_COLS, GAPPED = UNEVEN_OUTER * UNEVEN_STRIDE };
+  float dense[2][DENSE], gapped[2][GAPPED], dx[2][GAPPED], dweight[2][UNEVEN_COLS];
+  _Alignas(64) unsigned char workspace[1 << 16];
+  t_isas isas = t_usable_isas();
+  for (int i = 0; i < GAPPED; i++) {
+    const int outer = i / UNEVEN_STRIDE, at = i % UNEVEN_STRIDE, row = UNEVEN_INNER * UNEVEN_COLS;
+    for (int t = 0; t < 2; t++)
+      gapped[t][i] = at < row ? (float)((i * 37 + t * 11) % 64 - 31) / 16 : -1e30f;
+    for (int t = 0; at < row && t < 2; t++)
+      dense[t][outer * row + at] = gapped[t][i];
+  }
+  for (int n = 0; n < isas.count * 6; n++) {
+    const int which = n % 3;
+    const rms_spec spec = {.cols = UNEVEN_COLS, .eps = 1e-5, .kind = n / 3 % 2 ? RMS_KIND_LAYER : RMS_KIND_RMS};
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[n / 6]));
+    for (int set = 0; set < 2; set++) {
+      rms_backward_args args = {.outer = UNEVEN_OUTER, .inner = UNEVEN_INNER, .dweight = dweight[set]};
+      const int64_t stride = set ? UNEVEN_STRIDE : 0; /* 0: dense */
+      args.x = (rms_const_view){set && which == 0 ? gapped[0] : dense[0], RMS_F32};
+      args.dy.data = set && which == 1 ? gapped[1] : dense[1];
+      args.dx.data = dx[set];
+      if (which == 0) args.x.outer_stride = stride;
+      if (which == 1) args.dy.outer_stride = stride;
+      if (which == 2) args.dx.outer_stride = stride;
+      args.workspace = workspace;
+      args.workspace_bytes = sizeof workspace;
+      T_CHECK(rms_backward_workspace(&spec, &args) <= sizeof workspace);
+      T_EQ_STATUS(RMS_OK, rms_backward(&spec, &args, NULL));
+    }
+    for (int outer = 0; outer < UNEVEN_OUTER; outer++)
+      T_EQ_BYTES(dx[0] + outer * UNEVEN_INNER * UNEVEN_COLS,
+                 dx[1] + outer * (which == 2 ? UNEVEN_STRIDE : UNEVEN_INNER * UNEVEN_COLS),
+                 sizeof(float) * UNEVEN_INNER * UNEVEN_COLS);
+    T_EQ_BYTES(dweight[0], dweight[1], sizeof dweight[0]);
+  }
+  T_EQ_STATUS(RMS_OK, rms_isa_force(NULL));
+}
+
 enum { MIXED_ROWS = 43, MIXED_COLS = 132 };
 
 /* Short rows of all kinds beside each other. The forward takes them in batches but not one alone, the backward not
@@ -392,9 +434,10 @@ static void long_rows(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"rows_alone", rows_alone}, {"short_rows", short_rows},
-                                 {"executors", executors},   {"openmp", openmp},
-                                 {"row_sums", row_sums},     {"wide_rows", wide_rows},
-                                 {"long_rows", long_rows},   {"mixed_rows_alone", mixed_rows_alone}};
+  static const t_case cases[] = {{"rows_alone", rows_alone},  {"short_rows", short_rows},
+                                 {"executors", executors},    {"openmp", openmp},
+                                 {"row_sums", row_sums},      {"wide_rows", wide_rows},
+                                 {"long_rows", long_rows},    {"mixed_rows_alone", mixed_rows_alone},
+                                 {"uneven_rows", uneven_rows}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -68,6 +68,29 @@ INLINE bool K(finish_gradients)(REAL *c, int *in_range, const REAL *r, const REA
   return all;
 }
 
+/* Whether rows of which some are not in range need no scale all the same: where r is NaN, and usually where both sums
+ * are zero, as dy = 0 makes them. A loop that the compiler makes vectors of. */
+INLINE bool K(are_idle)(const K(gradient_rows) * rows, const int *in_range, const REAL *ux, const REAL *u,
+                        int64_t dy_step, int n) {
+  REAL other[K(BATCH)]; /* than dy = 0 */
+  int all = 1, zeros = 0;
+  for (int b = 0; b < K(BATCH); b++) {
+    const REAL r = rows->r[b];
+    const int fine = in_range[b] | (r != r), zero = (r >= R_LEAST) & (r <= R_MOST) & (ux[b] == 0) & (u[b] == 0);
+    other[b] = !zero;
+    all &= fine | zero;
+    zeros |= zero;
+  }
+  return all && (!zeros || K(are_zero_rows)(rows->dy[0], dy_step, other, n, rows->width));
+}
+
+/* Of such a row. A NaN has no payload: see V(store_clean). */
+INLINE void K(rest_row)(K(gradient_rows) * rows, int b) {
+  rows->a[b] = rows->b[b] = rows->c[b] = 0;
+  if (rows->r[b] != rows->r[b]) rows->r[b] = (REAL)NAN;
+  if (rows->mean[b] != rows->mean[b]) rows->mean[b] = (REAL)NAN;
+}
+
 /* Whether a row out of range that is not one of zeros needs no scale all the same: one with a NaN or an infinity, or
  * with dy = 0. Sets r and c then, as K(measure_gradient) would. sum: of the squares. */
 NOINLINE bool K(is_plain)(const K(gradient) * s, REAL sum, REAL ux, REAL *r, REAL *c) {
@@ -132,6 +155,12 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
   V(sum8)(ux, folded, EO);
   const bool all = K(finish_gradients)(rows->c, in_range, rows->r, ux, (REAL)lay->k);
   if (__builtin_expect(all && !(zeros | out), 1)) {
+    rows->count = n;
+    return;
+  }
+  if (!(zeros | out) && K(are_idle)(rows, in_range, ux, ux, K(step_of)(&job->dy, lay->inner), n)) {
+    for (int b = 0; b < n; b++)
+      if (!in_range[b]) K(rest_row)(rows, b);
     rows->count = n;
     return;
   }
@@ -237,12 +266,23 @@ NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_ro
     rows->count = n;
     return;
   }
+  if (!out && K(are_idle)(rows, in_range, ux, u, K(step_of)(&job->dy, lay->inner), n)) {
+    for (int b = 0; b < n; b++)
+      if (!in_range[b]) K(rest_row)(rows, b);
+    rows->count = n;
+    return;
+  }
   for (int b = 0; b < n; b++) {
     const K(statistic) st = {rows->r[b], rows->mean[b], 0, (REAL)lay->k, 0, false};
     const bool known = K(r_in_range)(st) && !(out >> b & 1);
     K(move_to_row)(m, rows, b);
     rows->count = b + 1;
     if (known && (in_range[b] || (ux[b] == 0 && u[b] == 0 && K(are_zeros)(&m->s.dy, 1, lay->width, T_SIZE)))) continue;
+    if (out >> b & 1 && sum[b] != sum[b] && !(K(largest_x)(m->s.x.x, lay->width) <= REAL_MAX)) {
+      rows->r[b] = (REAL)NAN;
+      K(rest_row)(rows, b);
+      continue;
+    }
     rows->count = b;
     m->st = st;
     if (out >> b & 1)

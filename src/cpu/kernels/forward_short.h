@@ -304,6 +304,10 @@ NOINLINE void K(settle_layer)(const rms_layout *lay, K(batch) * batch, bool are_
       continue;
     }
     K(source) s = K(x_source)(batch->x + b * batch->x_step);
+    if (m.sum != m.sum && !(K(largest_x)(s.x, lay->k) <= REAL_MAX)) {
+      batch->r[b] = m.sum; /* the same NaN as that of 1 / sqrt(m.sum / k + eps) */
+      continue;
+    }
     m = K(settle)(lay, &s, m, false);
     batch->scaled |= (unsigned)(m.e != 0) << b;
     batch->e[b] = m.e;
