@@ -25,8 +25,8 @@ typedef struct {
 static trial trials[RMS_MOST_ISAS][RMS_ROW_KINDS];
 
 /* Bits of a kind of rows. Norms that take different times are different kinds, or a way would win because more of its
- * samples were of the cheaper one. Narrow: of a 16-bit type. A larger row is a short one of more than some lines, or a
- * wide one of more than a page or two. */
+ * samples were of the cheaper one; partial ones are so in a forward alone. Narrow: of a 16-bit type. A larger row is a
+ * short one of more than some lines, or a wide one of more than a page or two. */
 enum { LAYER = 1, NARROW = 2, LARGER = 4, WIDE = 8, BACKWARD = 16, PARTIAL = 32 };
 
 static const choice *choice_of(rms_row_kind kind) {
@@ -48,8 +48,10 @@ rms_row_kind rms_row_kind_of(rms_direction direction, const rms_layout *lay) {
   const bool narrow = rms_dtype_size(lay->dtype) == 2, layer = lay->kind == RMS_KIND_LAYER;
   const bool backward = direction == RMS_BACKWARD;
   const int64_t is_short = 1024, is_wide = backward ? RMS_WIDE_BYTES / 2 : RMS_WIDE_BYTES;
-  const rms_row_kind kind =
-      (layer ? LAYER : 0) | (lay->k < lay->width ? PARTIAL : 0) | (narrow ? NARROW : 0) | (backward ? BACKWARD : 0);
+  const rms_row_kind kind = (layer ? LAYER : 0) | (narrow ? NARROW : 0) |
+                            (backward              ? BACKWARD
+                             : lay->k < lay->width ? PARTIAL
+                                                   : 0);
   if (backward && bytes <= is_short) return kind | (bytes > some_lines ? LARGER : 0);
   /* in a forward with more arithmetic the ways do not differ by much */
   if (bytes <= is_wide || (!backward && (narrow || layer))) return RMS_ONE_WAY;
