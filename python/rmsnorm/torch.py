@@ -262,8 +262,9 @@ def modulate(
     mode = modulation_kind(kind) | mode_of(rounding, "inside", gain_rounding)
     per_sample = modulation_per_sample(x.shape, scale.shape, None if shift is None else shift.shape)
     weight, bias = (None if t is None else t.reshape(-1, x.shape[-1]) for t in (scale, shift))
-    samples = x.reshape(x.shape[0] if per_sample else 1, -1, x.shape[-1])
-    if per_sample:
-        samples = samples.transpose(0, 1)  # the operators have a weight for each index of the last leading dimension
+    if per_sample:  # the operators have a weight for each index of the last leading dimension
+        samples = (x.flatten(1, -2) if x.dim() > 2 else x.unsqueeze(1)).transpose(0, 1)
+    else:
+        samples = x.reshape(1, -1, x.shape[-1])
     y = _run(samples, weight, bias, eps, weight_offset, 0, 1, mode)
     return (y.transpose(0, 1) if per_sample else y).reshape(x.shape)

@@ -55,6 +55,17 @@ def test_parts_of_a_wider_tensor_are_not_copied():
     assert torch.equal(y, rmsnorm.torch.modulate(x, scale, shift))
 
 
+@pytest.mark.parametrize("shape", [(0, T, C), (B, 0, C), (0, C)], ids=str)
+def test_nothing_to_normalise(shape):
+    x = torch.empty(shape, requires_grad=True)
+    scale, shift = (torch.ones(shape[0], C, requires_grad=True) for _ in range(2))
+    y = rmsnorm.torch.modulate(x, scale, shift)
+    assert y.shape == x.shape
+    gradients = torch.autograd.grad(y.sum(), (x, scale, shift))
+    assert [g.shape for g in gradients] == [x.shape, scale.shape, shift.shape]
+    assert not any(g.count_nonzero() for g in gradients)
+
+
 @pytest.mark.parametrize("shape", [(B, 1, C), (B, T, C)], ids=str)
 def test_shapes(shape):
     x, parts, _ = _data(torch.bfloat16)
