@@ -85,10 +85,10 @@ INLINE bool K(are_idle)(const K(gradient_rows) * rows, const int *in_range, cons
 }
 
 /* Of such a row. A NaN has no payload: see V(store_clean). */
-INLINE void K(rest_row)(K(gradient_rows) * rows, int b) {
+INLINE void K(rest_row)(K(gradient_rows) * rows, int b, bool layer) {
   rows->a[b] = rows->b[b] = rows->c[b] = 0;
   if (rows->r[b] != rows->r[b]) rows->r[b] = (REAL)NAN;
-  if (rows->mean[b] != rows->mean[b]) rows->mean[b] = (REAL)NAN;
+  if (layer && rows->mean[b] != rows->mean[b]) rows->mean[b] = (REAL)NAN; /* RMSNorm has none */
 }
 
 /* Whether a row out of range that is not one of zeros needs no scale all the same: one with a NaN or an infinity, or
@@ -160,7 +160,7 @@ NOINLINE void K(add_short_rows)(const rms_backward_job *job, K(gradient_rows) * 
   }
   if (!(zeros | out) && K(are_idle)(rows, in_range, ux, ux, K(step_of)(&job->dy, lay->inner), n)) {
     for (int b = 0; b < n; b++)
-      if (!in_range[b]) K(rest_row)(rows, b);
+      if (!in_range[b]) K(rest_row)(rows, b, false);
     rows->count = n;
     return;
   }
@@ -268,7 +268,7 @@ NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_ro
   }
   if (!out && K(are_idle)(rows, in_range, ux, u, K(step_of)(&job->dy, lay->inner), n)) {
     for (int b = 0; b < n; b++)
-      if (!in_range[b]) K(rest_row)(rows, b);
+      if (!in_range[b]) K(rest_row)(rows, b, true);
     rows->count = n;
     return;
   }
@@ -280,7 +280,7 @@ NOINLINE void K(add_short_layer_rows)(const rms_backward_job *job, K(gradient_ro
     if (known && (in_range[b] || (ux[b] == 0 && u[b] == 0 && K(are_zeros)(&m->s.dy, 1, lay->width, T_SIZE)))) continue;
     if (out >> b & 1 && sum[b] != sum[b] && !(K(largest_x)(m->s.x.x, lay->width) <= REAL_MAX)) {
       rows->r[b] = (REAL)NAN;
-      K(rest_row)(rows, b);
+      K(rest_row)(rows, b, true);
       continue;
     }
     rows->count = b;
