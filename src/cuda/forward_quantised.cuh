@@ -375,10 +375,18 @@ template <class T, int NV, bool LAYER, bool OPTIONS, bool WARP, bool FULL> struc
   }
 };
 
-/* MOST: threads of a block, BLOCKS: that there must be registers for. */
+/* Blocks of an SM that there must be registers for: code for older chips takes a few more. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <int NV, int MOST, int BLOCKS>
+constexpr int quantised_blocks = NV == 8 && BLOCKS *MOST > 768 ? 768 / MOST : BLOCKS;
+#else
+template <int NV, int MOST, int BLOCKS> constexpr int quantised_blocks = BLOCKS;
+#endif
+
+/* MOST: threads of a block, BLOCKS: see above. */
 template <class T, int NV, bool LAYER, bool RESIDUAL, Output OUT, bool OPTIONS, bool WARP, bool FULL, int MOST,
           int BLOCKS>
-__global__ void __launch_bounds__(MOST, BLOCKS)
+__global__ void __launch_bounds__(MOST, quantised_blocks<NV, MOST, BLOCKS>)
     quantised_forward_block_kernel(const __grid_constant__ QuantisedJob job) {
   constexpr bool QUANTISED = OUT != Output::OWN_TYPE;
   constexpr int V = vector_of<T>, PANELS = NV * MOST > PANEL ? NV * MOST / PANEL : 1;
