@@ -36,7 +36,8 @@ INLINE int K(tree_leaves)(int64_t n) {
   return leaves;
 }
 
-/* The leaf after this one, when those that are added first follow each other: 0, half, a quarter, three quarters, ... */
+/* The leaf after this one, when those that are added first follow each other: 0, half, a quarter, three quarters, ...
+ */
 INLINE int K(next_leaf)(int leaf, int leaves) {
   int bit = leaves / 2;
   while (leaf & bit) {
