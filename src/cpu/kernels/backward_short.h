@@ -68,20 +68,31 @@ INLINE bool K(finish_gradients)(REAL *c, int *in_range, const REAL *r, const REA
   return all;
 }
 
+/* Whether r is NaN where x or dy is not finite alone: the statistic of other rows is formed again. */
+static bool K(are_spoilt)(const K(gradient_rows) * rows, int n) {
+  for (int b = 0; b < n; b++)
+    if (rows->r[b] != rows->r[b] && K(largest_x)(rows->x[b], rows->width) <= REAL_MAX &&
+        K(largest_x)(rows->dy[b], rows->width) <= REAL_MAX)
+      return false;
+  return true;
+}
+
 /* Whether rows of which some are not in range need no scale all the same: where r is NaN, and usually where both sums
  * are zero, as dy = 0 makes them. A loop that the compiler makes vectors of. */
 INLINE bool K(are_idle)(const K(gradient_rows) * rows, const int *in_range, const REAL *ux, const REAL *u,
                         int64_t dy_step, int n) {
   REAL other[K(BATCH)]; /* than dy = 0 */
-  int all = 1, zeros = 0;
+  int all = 1, zeros = 0, spoilt = 0;
   for (int b = 0; b < K(BATCH); b++) {
     const REAL r = rows->r[b];
-    const int fine = in_range[b] | (r != r), zero = (r >= R_LEAST) & (r <= R_MOST) & (ux[b] == 0) & (u[b] == 0);
+    const int none = r != r, zero = (r >= R_LEAST) & (r <= R_MOST) & (ux[b] == 0) & (u[b] == 0);
     other[b] = !zero;
-    all &= fine | zero;
+    all &= in_range[b] | none | zero;
     zeros |= zero;
+    spoilt |= none;
   }
-  return all && (!zeros || K(are_zero_rows)(rows->dy[0], dy_step, other, n, rows->width));
+  return all && (!zeros || K(are_zero_rows)(rows->dy[0], dy_step, other, n, rows->width)) &&
+         (!spoilt || K(are_spoilt)(rows, n));
 }
 
 /* Of such a row. A NaN has no payload: see V(store_clean). */
