@@ -18,7 +18,7 @@ typedef struct apply_options {
   const char *input, *output;
   const char *kind, *rounding, *y_type;
   const char *weight, *bias, *residual, *residual_out, *rstd, *mean;
-  const char *dy, *dweight, *dbias, *dresidual;
+  const char *dy, *drstd, *dmean, *dweight, *dbias, *dresidual;
   const char *gate, *gate_place, *activation, *dgate;
   const char *quantised, *quantised_type, *scale, *scale_block;
   double eps, p, weight_offset, scale_least;
@@ -30,6 +30,7 @@ typedef struct apply_options {
 typedef struct apply_job {
   const apply_options *options;
   npy_array x, weight, bias, residual, dy, dresidual, gate;         /* inputs; data = NULL: not given   */
+  npy_array drstd, dmean;                                           /* these too                        */
   npy_array y, residual_out, rstd, mean, dx, dweight, dbias, dgate; /* outputs; data = NULL: not wanted */
   npy_array q, scale;                                               /* a scale that is given is an input  */
   rms_spec spec;
@@ -58,7 +59,8 @@ static const char EXAMPLES[] =
     "  rmsnorm apply x.npy --rstd r.npy                                                   r alone\n"
     "  rmsnorm apply x.npy -o y.npy --weight w.npy --gate z.npy --gate-place before       Mamba2\n"
     "  rmsnorm apply x.npy --quantised q.npy --quantised-type e4m3 --scale s.npy --weight w.npy\n"
-    "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n";
+    "  rmsnorm apply x.npy --backward dy.npy -o dx.npy --weight w.npy --dweight dw.npy\n"
+    "  rmsnorm apply x.npy --drstd dr.npy -o dx.npy                                       backward of r alone\n";
 
 static const char NOTES[] =
     "The last axis is normalised; any axes may stand before it. --axis names another, as 1 of images (N, C, H, W):\n"
@@ -70,12 +72,18 @@ static const char NOTES[] =
     "The weight has the shape of the axis, and may be float32 for any data. There may also be many: with IN (B, T, n)\n"
     "those of the heads are (T, n), those of the samples (B, n) or (B, 1, n), as scale and shift of adaLN, and those\n"
     "of the rows (B, T, n). Where B is T, (B, n) means heads.\n"
-    "With --backward, IN.npy is what was normalised: the forward's input or its residual sum.\n"
+    "With --backward, IN.npy is what was normalised: the forward's input or its residual sum. --drstd and --dmean "
+    "have\n"
+    "the shape and type of rstd and mean, and may stand without it: then nothing was made of y.\n"
     "eps defaults to 1e-6 for rms and 1e-5 for layer: give the one that your model was trained with.\n"
     "--quantised writes int8, 8-bit floats as uint8, and q8_0 as uint8 blocks of 34; scales are float32.\n"
     "'-' is standard input or output. An output may be one of the inputs. Outputs are written whole or not at all.\n";
 
 /* ---- Options ---- */
+
+static int is_backward(const apply_options *o) {
+  return o->dy || o->drstd || o->dmean;
+}
 
 static int read_kind(const apply_options *o, rms_spec *spec) {
   static const char *const words[] = {"rms", "layer", NULL};
@@ -158,7 +166,7 @@ static int read_quantised(const apply_options *o, rms_spec *spec, rms_dtype *typ
                      : o->scale_least  ? "--scale-least"
                                        : NULL;
   if (!o->quantised) return name ? cli_error(name, "needs --quantised Q.npy") : CLI_OK;
-  if (o->dy) return cli_error("--quantised", "is an output of the forward");
+  if (is_backward(o)) return cli_error("--quantised", "is an output of the forward");
   *type = RMS_I8;
   for (int i = 1; o->quantised_type && i < 4; i++)
     if (strcmp(o->quantised_type, words[i]) == 0) *type = (rms_dtype)(RMS_I8 + i);
@@ -191,8 +199,11 @@ static int read_types(const apply_options *o, apply_job *job) {
 
 static int check_combination(const apply_options *o, const rms_spec *spec) {
   if (o->mean && spec->kind != RMS_KIND_LAYER) return cli_error("--mean", "belongs to --kind layer");
+  if (o->dmean && spec->kind != RMS_KIND_LAYER) return cli_error("--dmean", "belongs to --kind layer");
+  if (spec->steps >= RMS_STEPS_RSTD && (o->drstd || o->dmean))
+    return cli_error(o->drstd ? "--drstd" : "--dmean", "excludes --steps rstd and all");
   if (o->residual_out && !o->residual) return cli_error("--residual-out", "needs --residual");
-  if (!o->dy) {
+  if (!is_backward(o)) {
     if (!o->output && !o->quantised && !o->rstd && !o->mean)
       return cli_error(NULL, "apply needs -o OUT.npy; see 'rmsnorm apply --help'");
     const char *name = o->dweight     ? "--dweight"
@@ -203,7 +214,7 @@ static int check_combination(const apply_options *o, const rms_spec *spec) {
     return name ? cli_error(name, "needs --backward DY.npy") : CLI_OK;
   }
   if (!o->output && !o->dweight && !o->dbias && !o->dgate)
-    return cli_error(NULL, "--backward needs an output: -o DX.npy, --dweight DW.npy, --dbias DB.npy or --dgate DZ.npy");
+    return cli_error(NULL, "a backward needs an output: -o DX.npy, --dweight DW.npy, --dbias DB.npy or --dgate DZ.npy");
   if (o->residual) return cli_error("--residual", "contradicts --backward: give the residual sum as IN.npy");
   if (o->bias && !(o->dgate && spec->gate_place == RMS_GATE_AFTER))
     return cli_error("--bias", "has no part in --backward but for --dgate of a gate after the norm;"
@@ -222,10 +233,10 @@ static int read_array(const char *path, npy_array *array) {
 
 static int read_inputs(apply_job *job) {
   const apply_options *o = job->options;
-  const char *paths[] = {o->input, o->weight,    o->bias, o->residual,
-                         o->dy,    o->dresidual, o->gate, scale_is_given(o) ? o->scale : NULL};
-  npy_array *arrays[] = {&job->x,  &job->weight,    &job->bias, &job->residual,
-                         &job->dy, &job->dresidual, &job->gate, &job->scale};
+  const char *paths[] = {o->input,     o->weight, o->bias,  o->residual, o->dy,
+                         o->dresidual, o->gate,   o->drstd, o->dmean,    scale_is_given(o) ? o->scale : NULL};
+  npy_array *arrays[] = {&job->x,         &job->weight, &job->bias,  &job->residual, &job->dy,
+                         &job->dresidual, &job->gate,   &job->drstd, &job->dmean,    &job->scale};
   const size_t count = sizeof paths / sizeof paths[0];
   int standard = 0;
   for (size_t i = 0; i < count; i++)
@@ -253,6 +264,34 @@ static int check_tensor(const apply_job *job, const char *path, const npy_array 
   if (array->dtype == own || array->dtype == other) return CLI_OK;
   return cli_error(path, "its type is %s, it must be %s%s%s", verify_dtype_name(array->dtype), verify_dtype_name(own),
                    own == other ? "" : " or ", own == other ? "" : verify_dtype_name(other));
+}
+
+/* The shape of rstd and mean: that of x without the axis, and with the groups last. Returns the dimensions. */
+static int shape_statistics(const apply_job *job, int64_t shape[NPY_DIMS_MAX]) {
+  const npy_array *x = &job->x;
+  int dims = x->dims - 1;
+  memcpy(shape, x->shape, sizeof x->shape);
+  memcpy(shape + job->axis, x->shape + job->axis + 1, (size_t)(dims - job->axis) * sizeof *shape);
+  if (job->spec.groups > 1) shape[dims++] = job->spec.groups;
+  return dims;
+}
+
+static rms_dtype statistic_type(const apply_job *job) {
+  return job->dtype == RMS_F64 ? RMS_F64 : RMS_F32;
+}
+
+/* A gradient of a statistic. */
+static int check_statistic(const apply_job *job, const char *path, const npy_array *array) {
+  npy_array like = {.dtype = statistic_type(job)};
+  char shape[512], wanted[512];
+  if (!path) return CLI_OK;
+  like.dims = shape_statistics(job, like.shape);
+  npy_shape_text(array, shape, sizeof shape);
+  npy_shape_text(&like, wanted, sizeof wanted);
+  if (!same_shape(array, &like)) return cli_error(path, "its shape is %s, that of the statistics is %s", shape, wanted);
+  if (array->dtype == like.dtype) return CLI_OK;
+  return cli_error(path, "its type is %s, that of the statistics is %s", verify_dtype_name(array->dtype),
+                   verify_dtype_name(like.dtype));
 }
 
 /* The weight or bias, and the rows by it. */
@@ -339,6 +378,7 @@ static int check_y_type(const apply_job *job, int *own) {
   const rms_dtype x = job->x.dtype, y = o->dy ? job->dy.dtype : job->y_dtype;
   if (o->dy && o->y_type && y != job->y_dtype)
     return cli_error(o->dy, "its type is %s, not %s as --y-type says", verify_dtype_name(y), o->y_type);
+  if (o->y_type && !o->dy && is_backward(o)) return cli_error("--y-type", "needs --backward DY.npy or a forward");
   if (o->y_type && x == RMS_F64) return cli_error("--y-type", "f64 data have an f64 y");
   *own = y != RMS_AS_X && y != x && x != RMS_F64 && y != RMS_F64 && (o->y_type || x != RMS_F32);
   if (*own && o->dy && x == RMS_F32 && !o->output)
@@ -369,6 +409,7 @@ static int check_inputs(apply_job *job) {
     return CLI_BAD;
   if (o->dresidual) job->residual_dtype = job->dresidual.dtype;
   (void)layout_make(&job->x, job->axis, NULL, &job->rows);
+  if (check_statistic(job, o->drstd, &job->drstd) || check_statistic(job, o->dmean, &job->dmean)) return CLI_BAD;
   if (check_params(job, o->weight, &job->weight) != CLI_OK) return CLI_BAD;
   if (check_params(job, o->bias, &job->bias) != CLI_OK) return CLI_BAD;
   if (o->weight && o->bias && (job->weight.dtype != job->bias.dtype || !same_shape(&job->weight, &job->bias)))
@@ -412,7 +453,9 @@ static rms_backward_args backward_args(const apply_job *job) {
                              .gate = input(job, &job->gate),
                              .dgate = output(job, &job->dgate),
                              .bias = job->bias.data,
-                             .bias_dtype = (int32_t)job->weight_dtype};
+                             .bias_dtype = (int32_t)job->weight_dtype,
+                             .drstd = job->drstd.data,
+                             .dmean = job->dmean.data};
 }
 
 /* ---- Outputs ---- */
@@ -436,16 +479,14 @@ static int create_quantised(apply_job *job) {
 static int create_outputs(apply_job *job) {
   const apply_options *o = job->options;
   const npy_array *x = &job->x;
-  rms_dtype type = job->dtype, stat_type = type == RMS_F64 ? RMS_F64 : RMS_F32;
+  rms_dtype type = job->dtype, stat_type = statistic_type(job);
   int64_t stat_shape[NPY_DIMS_MAX];
-  int stat_dims = x->dims - 1, param_dims = job->params ? job->params->dims : 1;
+  int stat_dims = shape_statistics(job, stat_shape), param_dims = job->params ? job->params->dims : 1;
   const int64_t *param_shape = job->params ? job->params->shape : &job->spec.cols;
-  memcpy(stat_shape, x->shape, sizeof stat_shape);
-  memcpy(stat_shape + job->axis, x->shape + job->axis + 1, (size_t)(stat_dims - job->axis) * sizeof *stat_shape);
-  if (job->spec.groups > 1) stat_shape[stat_dims++] = job->spec.groups;
   int failed = 0;
-  if (o->output && o->dy) failed |= npy_create(&job->dx, type, x->dims, x->shape);
-  if (o->output && !o->dy) failed |= npy_create(&job->y, job->y_dtype ? job->y_dtype : type, x->dims, x->shape);
+  if (o->output && is_backward(o)) failed |= npy_create(&job->dx, type, x->dims, x->shape);
+  if (o->output && !is_backward(o))
+    failed |= npy_create(&job->y, job->y_dtype ? job->y_dtype : type, x->dims, x->shape);
   if (o->quantised) failed |= create_quantised(job);
   if (o->dgate) failed |= npy_create(&job->dgate, type, x->dims, x->shape);
   if (o->residual_out) failed |= npy_create(&job->residual_out, job->residual_dtype, x->dims, x->shape);
@@ -462,15 +503,20 @@ static int create_outputs(apply_job *job) {
   return failed ? cli_error(o->input, "not enough memory") : CLI_OK;
 }
 
+static int order_inputs(apply_job *job) {
+  int failed = layout_order(&job->rows, &job->drstd, 0) | layout_order(&job->rows, &job->dmean, 0);
+  return failed ? cli_error(job->options->input, "not enough memory") : CLI_OK;
+}
+
 static int order_outputs(apply_job *job) {
-  int failed = layout_order(&job->rows, &job->rstd) | layout_order(&job->rows, &job->mean);
-  if (!scale_is_given(job->options)) failed |= layout_order(&job->rows, &job->scale);
+  int failed = layout_order(&job->rows, &job->rstd, 1) | layout_order(&job->rows, &job->mean, 1);
+  if (!scale_is_given(job->options)) failed |= layout_order(&job->rows, &job->scale, 1);
   return failed ? cli_error(job->options->input, "not enough memory") : CLI_OK;
 }
 
 static int write_outputs(const apply_job *job) {
   const apply_options *o = job->options;
-  const npy_output all[] = {{o->output, o->dy ? &job->dx : &job->y},
+  const npy_output all[] = {{o->output, is_backward(o) ? &job->dx : &job->y},
                             {o->residual_out, &job->residual_out},
                             {o->rstd, &job->rstd},
                             {o->mean, &job->mean},
@@ -525,7 +571,8 @@ static int run_operation(const apply_job *job) {
       return cli_error("--threads", "cannot start %lld threads", (long long)o->threads);
     executor = rms_pool_executor(pool);
   }
-  rms_status status = o->dy ? run_backward(job, pool ? &executor : NULL) : run_forward(job, pool ? &executor : NULL);
+  const rms_executor *threads = pool ? &executor : NULL;
+  rms_status status = is_backward(o) ? run_backward(job, threads) : run_forward(job, threads);
   rms_pool_destroy(pool);
   if (status == RMS_E_UNSUPPORTED && job->rows.col_stride > 1)
     return cli_error("--axis", "a row of %s takes more than 50 KB in all tensors together", o->input);
@@ -538,6 +585,7 @@ static int run_job(apply_job *job) {
   int code = read_inputs(job);
   if (code == CLI_OK) code = check_inputs(job);
   if (code == CLI_OK) code = create_outputs(job);
+  if (code == CLI_OK) code = order_inputs(job);
   if (code == CLI_OK) code = run_operation(job);
   if (code == CLI_OK) code = order_outputs(job);
   if (code == CLI_OK) code = write_outputs(job);
@@ -548,7 +596,7 @@ static void free_job(apply_job *job) {
   npy_array *arrays[] = {&job->x,         &job->weight,  &job->bias,  &job->residual,     &job->dy,
                          &job->dresidual, &job->gate,    &job->y,     &job->dx,           &job->rstd,
                          &job->mean,      &job->dweight, &job->dbias, &job->residual_out, &job->dgate,
-                         &job->q,         &job->scale};
+                         &job->q,         &job->scale,   &job->drstd, &job->dmean};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
     npy_free(arrays[i]);
   free(job->workspace);
@@ -597,6 +645,8 @@ int cmd_apply(int argc, char **argv) {
       {"rstd", 0, CLI_STRING, &o.rstd, "R.npy", "write 1/sqrt(mean square + eps) of each row"},
       {"mean", 0, CLI_STRING, &o.mean, "M.npy", "layer: write the mean of each row"},
       {"backward", 0, CLI_STRING, &o.dy, "DY.npy", "compute gradients: DY is that of the output"},
+      {"drstd", 0, CLI_STRING, &o.drstd, "DR.npy", "backward: add the gradient that reaches rstd"},
+      {"dmean", 0, CLI_STRING, &o.dmean, "DM.npy", "backward, layer: add the gradient that reaches mean"},
       {"dresidual", 0, CLI_STRING, &o.dresidual, "D.npy", "backward: add this gradient of the residual sum to dx"},
       {"dweight", 0, CLI_STRING, &o.dweight, "DW.npy", "backward: write the gradient of the weight"},
       {"dbias", 0, CLI_STRING, &o.dbias, "DB.npy", "backward: write the gradient of the bias"},

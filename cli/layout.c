@@ -56,15 +56,21 @@ int layout_make(const npy_array *x, int axis, const npy_array *params, layout *l
   return 0;
 }
 
-int layout_order(const layout *l, npy_array *array) {
+int layout_order(const layout *l, npy_array *array, int to_axes) {
   if (l->inner_stride == 0 || !array->data || array->bytes == 0) return 0;
   const size_t row_bytes = array->bytes / (size_t)(l->outer * l->inner);
-  unsigned char *copy = malloc(array->bytes), *to = array->data;
+  unsigned char *copy = malloc(array->bytes), *to = array->data, *from = copy;
   if (!copy) return -1;
   memcpy(copy, to, array->bytes);
   for (int64_t inner = 0; inner < l->inner; inner++)
-    for (int64_t outer = 0; outer < l->outer; outer++, to += row_bytes)
-      memcpy(to, copy + (size_t)(outer * l->inner + inner) * row_bytes, row_bytes);
+    for (int64_t outer = 0; outer < l->outer; outer++) {
+      const size_t at = (size_t)(outer * l->inner + inner) * row_bytes;
+      if (to_axes)
+        memcpy(to, copy + at, row_bytes);
+      else
+        memcpy((unsigned char *)array->data + at, from, row_bytes);
+      to += row_bytes, from += row_bytes;
+    }
   free(copy);
   return 0;
 }

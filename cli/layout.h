@@ -17,8 +17,8 @@ typedef struct layout {
  * without ones for the others; where `axis` is not the last, of that axis alone. Returns -1 if it has another shape. */
 int layout_make(const npy_array *x, int axis, const npy_array *params, layout *l);
 
-/* Puts what the library wrote for each row, in the order outer, inner, into the order of the array's axes. Returns -1
- * if memory is short. */
-int layout_order(const layout *l, npy_array *array);
+/* Puts what the library has for each row, in the order outer, inner, into the order of the array's axes (to_axes), or
+ * the other way round. Returns -1 if memory is short. */
+int layout_order(const layout *l, npy_array *array, int to_axes);
 
 #endif

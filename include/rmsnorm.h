@@ -72,7 +72,7 @@ extern "C" {
   X(RMS_E_DEVICE, 17, "no usable CUDA device, or the CUDA runtime reported an error")                                   \
   X(RMS_E_VERSION, 18, "a struct is longer than this library knows and uses a field that it lacks")                     \
   X(RMS_E_ENVIRONMENT, 19, "RMSNORM_STREAM_BYTES is not a whole number of bytes")                                       \
-  X(RMS_E_ALIGNMENT, 20, "rstd, mean, indices, stats, sums or scale is not aligned to the size of its numbers")         \
+  X(RMS_E_ALIGNMENT, 20, "a statistic, its gradient, indices, stats, sums or scale is not aligned to its numbers")      \
   X(RMS_E_COMMUNICATION, 21, "MPI or NCCL reported an error")                                                           \
   X(RMS_E_SCALE, 22, "scale_block does not divide the row, or scale_least is negative, infinite or not a number")
 
@@ -276,10 +276,10 @@ enum { RMS_ACCUMULATE_DX = 1, RMS_ACCUMULATE_DWEIGHT = 2, RMS_ACCUMULATE_DBIAS =
  * After a forward whose y had another type than x, dy has y's type, and T is the type of x, dx, dresidual and dresidual_out.
  * An f32 x beside a 16-bit dy is taken for such an x if there is a dx in f32, otherwise for a residual sum.
  * Where x and dy differ in type, RMS_AS_X is ambiguous: every tensor that is given must then state its type, or the call
- * returns RMS_E_DTYPE. */
+ * returns RMS_E_DTYPE. An absent dy has a type too: that of x, unless it states another. */
 typedef struct rms_backward_args {
   int64_t outer, inner;
-  rms_const_view dy;
+  rms_const_view dy;         /* absent, it stands for zeros: only with drstd or dmean                                     */
   rms_const_view x;          /* what was normalised: the forward's x, or its residual_out                                 */
   rms_const_view dresidual;  /* optional: gradient that reaches the residual sum from elsewhere; added to dx              */
   const void *weight;        /* as in the forward                                                                         */
@@ -298,6 +298,8 @@ typedef struct rms_backward_args {
   int32_t bias_dtype;        /* that of the weight; without a weight, what weight_dtype is taken to be                    */
   int32_t reserved;          /* 0; anything else is RMS_E_VERSION                                                         */
   int64_t weight_stride;     /* as in the forward; dweight and dbias are dense                                            */
+  const void *drstd, *dmean; /* optional: gradients that reach rstd and (LayerNorm) mean, where these are results that
+                                something was computed from; arrays as those                                              */
 } rms_backward_args;
 
 /* ---- 4. The operations ---- */
@@ -309,7 +311,8 @@ typedef struct rms_executor rms_executor;
  *   TERMS, RSTD             with LayerNorm
  *   RSTD                    with eps_place other than RMS_EPS_INSIDE
  *   ALL                     with LayerNorm and eps_place other than RMS_EPS_INSIDE
- *   RSTD, ALL               with partial, or in the split form
+ *   RSTD, ALL               with partial, drstd or dmean, or in the split form
+ *   drstd, dmean            in the split form: section 5 says how its sums take them; dmean with RMS is RMS_E_ARGUMENT
  *   q                       in the split form
  *   col_stride above 1      with weight_per_inner or q, and on the CPU with rows that take more than 50 KB in all such
  *                           tensors together; y in the place of an x of its size counts once. rmsnorm_cuda.h has what
@@ -329,6 +332,11 @@ static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_arg
  *   dweight_j = sum over rows of dy_j*h_j        dbias_j = sum over rows of dy_j
  * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding. A dy of its own type is
  * widened exactly and takes part as it is.
+ * drstd (d) and dmean (e) of the row add what r and the mean are worth of them:
+ *   RMS:        - [j] x_j * (d * r^3) / k
+ *   LayerNorm:  - h_j * (d * r^2) / k + e / k
+ * with eps outside the root or as a bound, what the derivative of that r gives. So a forward that wrote rstd alone has its
+ * backward: no dy, drstd.
  * With a gate after the norm, dm = dy*act(z) stands for dy in all of this and dgate = dy*m*act'(z). With one before, x*act(z)
  * stands for x and d, what dx would be, is the gradient of that product: dx = d*act(z), dgate = d*x*act'(z).
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of
@@ -359,12 +367,10 @@ static inline size_t rms_backward_workspace(const rms_spec *spec, const rms_back
  * with a NaN or an infinity in x or dy, of which more elements may be NaN. f64 data loses the range guard of the unsplit
  * call: squares must stay inside the range of a double.
  *
- * The same halves take gradients that reach the statistics themselves, where rstd or mean is a result of its own: dr and
- * dmean of each segment are added to its (reduced) sums before rms_backward_apply.
- *   RMS:        sums.ux += dr
- *   LayerNorm:  sums.ux += r*dr, sums.u -= dmean/r
- * with r as rms_apply writes it. Where the statistics were the only results (a forward without y), dy is a tensor of zeros;
- * for RMS that gives dx_j = -[j] x_j * (dr * r^3) / k.
+ * Gradients that reach the statistics themselves (drstd and dmean of rms_backward) are added to the reduced sums of each
+ * segment before rms_backward_apply, with r as rms_apply writes it:
+ *   RMS:        sums.ux += drstd
+ *   LayerNorm:  sums.ux += r*drstd, sums.u -= dmean/r
  *
  * Arrays of rms_stat and rms_grad_sum travel between machines and libraries: these two structs never change. */
 typedef struct rms_stat {

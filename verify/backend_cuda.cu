@@ -94,6 +94,8 @@ struct Mirror {
     out.bias = move_array(args->bias);
     out.rstd = move_array(args->rstd);
     out.mean = move_array(args->mean);
+    out.drstd = move_array(args->drstd);
+    out.dmean = move_array(args->dmean);
     out.dweight = move_array(args->dweight);
     out.dbias = move_array(args->dbias);
     out.workspace = move_array(args->workspace);

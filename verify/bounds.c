@@ -344,7 +344,7 @@ static arithmetic gradient_arithmetic(const verify_row *row, const arithmetic *a
   double other = row->spec.kind == RMS_KIND_LAYER ? u : ldexp(ux, g->scale), least = ldexp(1, sum_limit - g->u_scale);
   int scaled = r < ldexp(1, -r_limit) || r > ldexp(1, r_limit) || (uh < least && other < least);
   arithmetic gradient = *a;
-  if (!scaled) gradient.eta += ldexp(a->eta, -g->u_scale);
+  if (!scaled || row->drstd) gradient.eta += ldexp(a->eta, -g->u_scale);
   return gradient;
 }
 
@@ -392,6 +392,12 @@ static row_sum bound_sum(const verify_row *row, const arithmetic *a, int64_t sta
   return (row_sum){{sum.hi, total * SLACK}, size};
 }
 
+/* The sum with what the gradient of r adds to it. */
+static void add_drstd(const arithmetic *a, row_sum *s, ball drstd) {
+  s->sum.e = rounded(a, (ball){s->sum.v, s->sum.e + drstd.e}).e;
+  s->size += fabs(drstd.v);
+}
+
 static ball one(const verify_row *row, int64_t j) {
   (void)row, (void)j;
   return exact(1);
@@ -418,6 +424,11 @@ static void bound_dx(verify_row *row, const arithmetic *a, ball dx, double size,
    * back. */
   ball value = {ldexp(dx.v, scale), ldexp(dx.e, scale) + 8 * a->eta};
   size = ldexp(size, scale);
+  if (row->dmean) {
+    const ball shift = rounded(a, divide(exact(row->dmean[j / row->width]), exact((double)row->width)));
+    value = add(rounded(a, value), shift);
+    size += fabs(shift.v);
+  }
   if (row->spec.gate_place == RMS_GATE_BEFORE) {
     value = (ball){row->d[j].hi, rounded(a, value).e};
     bound_dz(row, a, rounded(a, multiply(value, exact(row->x[j]))), size * fabs(row->x[j]), j);
@@ -462,6 +473,7 @@ static void bound_rms_gradient(verify_row *row, const arithmetic *a, const arith
   int64_t start = index * row->width;
   const verify_group *g = &row->group[index];
   row_sum ux = bound_sum(row, in, start, g->sum_ux, element);
+  if (row->drstd) add_drstd(in, &ux, exact(g->drstd));
   ball k = exact((double)row->k), c = exact(0), square = rounded(a, multiply(s->r, s->r));
   double c_size = 0;
   if (g->rms.hi > 0 && row->spec.eps_place != RMS_EPS_OUTSIDE && (!g->clamped || s->either)) {
@@ -484,11 +496,18 @@ static void bound_rms_gradient(verify_row *row, const arithmetic *a, const arith
   }
 }
 
+/* With eps outside the root the gradient of r is multiplied by x/rms: of elements so far below eps that their squares
+ * vanish beside it, the oracle does not know that. */
+static int knows_drstd(const verify_row *row, const verify_group *g) {
+  return !row->drstd || row->spec.eps_place == RMS_EPS_INSIDE || g->clamped || g->rms.hi > 0x1p-500 || g->r.hi == 0;
+}
+
 static void bound_layer_gradient(verify_row *row, const arithmetic *a, const arithmetic *in, const statistic *s,
                                  int64_t index) {
   int64_t start = index * row->width;
   const verify_group *g = &row->group[index];
   row_sum uh = bound_sum(row, in, start, g->sum_ux, normalised), u = bound_sum(row, in, start, g->sum_u, one);
+  if (row->drstd) add_drstd(in, &uh, rounded(in, multiply(s->r, exact(g->drstd))));
   ball n = exact((double)row->width), mean_uh = rounded(in, divide(uh.sum, n)), mean_u = rounded(in, divide(u.sum, n));
   if (row->spec.eps_place == RMS_EPS_OUTSIDE)
     mean_uh = g->rms.hi > 0 ? rounded(in, divide(mean_uh, rounded(a, multiply(s->r, s->rms)))) : exact(0);
@@ -531,6 +550,9 @@ void verify_bound_backward(verify_row *row) {
       bound_layer_gradient(row, &a, &in, &s, i);
     else
       bound_rms_gradient(row, &a, &in, &s, i);
+    if (knows_drstd(row, &row->group[i])) continue;
+    for (int64_t j = i * row->width; j < (i + 1) * row->width; j++)
+      row->dx_error[j] = row->dz_error[j] = -1;
   }
 }
 

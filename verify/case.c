@@ -6,8 +6,8 @@
 
 const char *verify_role_name(verify_role role) {
   static const char *const names[] = {
-      "x",    "residual", "weight", "bias",    "dy",    "dresidual", "gate",  "indices", "y",         "sum", "rstd",
-      "mean", "dx",       "ds",     "dweight", "dbias", "dgate",     "stats", "sums",    "workspace", "q",   "scale"};
+      "x",  "residual", "weight",  "bias",  "dy",    "dresidual", "gate", "indices",   "y", "sum",   "rstd",  "mean",
+      "dx", "ds",       "dweight", "dbias", "dgate", "stats",     "sums", "workspace", "q", "scale", "drstd", "dmean"};
   return names[role];
 }
 
@@ -20,7 +20,7 @@ int verify_role_has_rows(verify_role role) {
 int verify_case_is_output(const verify_case *c, verify_role role) {
   if (role == VERIFY_RSTD || role == VERIFY_MEAN) return !c->problem.backward;
   if (role == VERIFY_SCALE) return c->problem.spec.scale_block > 0;
-  return role >= VERIFY_Y;
+  return role >= VERIFY_Y && role != VERIFY_DRSTD && role != VERIFY_DMEAN;
 }
 
 int64_t verify_statistic_count(const verify_problem *p) {
@@ -96,6 +96,8 @@ static int add_statistics(verify_case *c) {
   int saved = p->backward ? !p->recompute : (p->outputs & VERIFY_OUT_STATS) != 0;
   if (saved && add_array(c, VERIFY_RSTD, type, count)) return -1;
   if (saved && p->spec.kind == RMS_KIND_LAYER && add_array(c, VERIFY_MEAN, type, count)) return -1;
+  if (p->of && add_array(c, VERIFY_DRSTD, type, count)) return -1;
+  if (p->of && p->spec.kind == RMS_KIND_LAYER && add_array(c, VERIFY_DMEAN, type, count)) return -1;
   if (p->split && add_bytes(c, VERIFY_STATS, count, sizeof(rms_stat))) return -1;
   if (p->split && p->backward && add_bytes(c, VERIFY_GRAD_SUMS, count, sizeof(rms_grad_sum))) return -1;
   return 0;
@@ -133,7 +135,7 @@ static int add_backward(verify_case *c) {
   const verify_problem *p = &c->problem;
   const verify_spec *s = &p->spec;
   if (add_rows(c, VERIFY_X, p->has_residual ? s->residual_dtype : s->dtype)) return -1;
-  if (add_rows(c, VERIFY_DY, verify_y_type(s))) return -1;
+  if (p->of != VERIFY_OUT_STATS && add_rows(c, VERIFY_DY, verify_y_type(s))) return -1;
   if (p->has_dresidual && add_rows(c, VERIFY_DRESIDUAL, s->residual_dtype)) return -1;
   if (p->outputs & VERIFY_OUT_DX) {
     if (p->in_place)
@@ -261,11 +263,18 @@ rms_forward_args verify_case_forward_args(const verify_case *c) {
                             .weight_stride = p->weight_stride};
 }
 
+/* A dy that is absent has a type too. */
+static rms_const_view dy_view(const verify_case *c) {
+  rms_const_view v = const_view(c, VERIFY_DY);
+  v.dtype = (int32_t)verify_y_type(&c->problem.spec);
+  return v;
+}
+
 rms_backward_args verify_case_backward_args(const verify_case *c) {
   const verify_problem *p = &c->problem;
   return (rms_backward_args){.outer = p->outer,
                              .inner = p->inner,
-                             .dy = const_view(c, VERIFY_DY),
+                             .dy = dy_view(c),
                              .x = const_view(c, VERIFY_X),
                              .dresidual = const_view(c, VERIFY_DRESIDUAL),
                              .weight = c->tensor[VERIFY_WEIGHT].data,
@@ -285,5 +294,7 @@ rms_backward_args verify_case_backward_args(const verify_case *c) {
                              .dgate = view(c, VERIFY_DGATE),
                              .bias = c->tensor[VERIFY_BIAS].data,
                              .bias_dtype = (int32_t)p->spec.weight_dtype,
-                             .weight_stride = p->weight_stride};
+                             .weight_stride = p->weight_stride,
+                             .drstd = c->tensor[VERIFY_DRSTD].data,
+                             .dmean = c->tensor[VERIFY_DMEAN].data};
 }

@@ -36,6 +36,8 @@ typedef enum verify_role {
   VERIFY_WORKSPACE,
   VERIFY_Q,     /* of q8_0: as bytes, 34 for 32 elements     */
   VERIFY_SCALE, /* of q: output, or input if it is given     */
+  VERIFY_DRSTD, /* inputs: gradients that reach rstd and mean */
+  VERIFY_DMEAN,
   VERIFY_ROLES
 } verify_role;
 

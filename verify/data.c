@@ -100,6 +100,10 @@ static double draw(const verify_problem *p, verify_role role, verify_random *ran
     return 2.5 / verify_quantised_largest(p->spec.q_dtype);
   case VERIFY_GATE: /* now and then far out, where the activation is nearly 0 or z */
     return 4 * verify_random_normal(random);
+  case VERIFY_DRSTD: /* as large as what y sends to the statistics */
+    return sqrt((double)p->spec.cols) * verify_random_normal(random);
+  case VERIFY_DMEAN:
+    return (double)p->spec.cols * verify_random_normal(random);
   default:
     return verify_random_normal(random);
   }
@@ -157,8 +161,8 @@ void verify_fill(verify_case *c, verify_role role) {
 }
 
 void verify_case_fill(verify_case *c) {
-  static const verify_role inputs[] = {VERIFY_X,  VERIFY_RESIDUAL,  VERIFY_WEIGHT, VERIFY_BIAS,
-                                       VERIFY_DY, VERIFY_DRESIDUAL, VERIFY_GATE};
+  static const verify_role inputs[] = {VERIFY_X,         VERIFY_RESIDUAL, VERIFY_WEIGHT, VERIFY_BIAS, VERIFY_DY,
+                                       VERIFY_DRESIDUAL, VERIFY_DRSTD,    VERIFY_DMEAN,  VERIFY_GATE};
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
     if (verify_case_has(c, inputs[i])) verify_fill(c, inputs[i]);
   if (verify_case_has(c, VERIFY_SCALE) && !verify_case_is_output(c, VERIFY_SCALE)) verify_fill(c, VERIFY_SCALE);

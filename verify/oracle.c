@@ -189,16 +189,17 @@ void verify_oracle_forward(verify_row *row) {
 
 /* ---- Backward ---- */
 
-/* u of one group. A rounding that belongs to the definition is done in true units. */
-static void gradient_of_h(verify_row *row, verify_group *g, int64_t start) {
+/* u of one group. A rounding that belongs to the definition is done in true units. drstd: of r, in true units. */
+static void gradient_of_h(verify_row *row, verify_group *g, int64_t start, double drstd) {
   int before = row->spec.rounding == RMS_ROUND_BEFORE_WEIGHT;
-  double most = 0;
+  double most = ldexp(fabs(drstd), -g->scale);
   for (int64_t j = start; j < start + row->width; j++) {
     row->dm[j] = dd_from(row->dy[j]);
     if (is_gated_after(row)) row->dm[j] = round_product(row, dd_multiply(row->act[j], row->dm[j]));
     most = fmax(most, fabs(row->dm[j].hi));
   }
   g->u_scale = most > 0 && isfinite(most) ? exponent_of(most) : 0;
+  g->drstd = ldexp(drstd, -g->scale - g->u_scale);
   for (int64_t j = start; j < start + row->width; j++) {
     dd dm = before ? row->dm[j] : dd_scale(row->dm[j], -g->u_scale);
     dd value = row->g ? dd_multiply(dm, dd_from(row->g[j])) : dm;
@@ -211,8 +212,8 @@ static void gradient_of_h(verify_row *row, verify_group *g, int64_t start) {
  * when the statistic is zero or r does not depend on it. */
 static dd slope_of_r(const verify_row *row, const verify_group *g) {
   dd square = dd_multiply(g->r, g->r), k = dd_from((double)row->k);
-  if (g->rms.hi == 0 || g->clamped) return dd_from(0);
   if (row->spec.eps_place == RMS_EPS_INSIDE) return dd_divide(dd_multiply(square, g->r), k);
+  if (g->rms.hi == 0 || g->clamped) return dd_from(0);
   return dd_divide(dd_divide(square, g->rms), k);
 }
 
@@ -226,9 +227,9 @@ static dd round_terms(const verify_row *row, const verify_group *g, dd first, dd
   return dd_scale(verify_round_exactly(row->spec.dtype, sum), -scale);
 }
 
-/* dL/dx_j = u_j r + (dr/dx_j) * sum(u x) */
+/* dL/dx_j = u_j r + (dr/dx_j) * (sum(u x) + dL/dr) */
 static void rms_gradient(verify_row *row, verify_group *g, int64_t start) {
-  g->sum_ux = dd_from(0);
+  g->sum_ux = dd_from(g->drstd);
   for (int64_t j = 0; j < row->width; j++)
     g->sum_ux = dd_add(g->sum_ux, dd_multiply(row->u[start + j], scaled(row, g, start, j)));
   dd factor = dd_multiply(g->sum_ux, slope_of_r(row, g));
@@ -240,11 +241,12 @@ static void rms_gradient(verify_row *row, verify_group *g, int64_t start) {
   }
 }
 
-/* With e = x - mean: dL/de_j = u_j r + (dr/de_j) * sum(u e), and dL/dx_j is that less its mean over the group. The
- * slope's part has mean 0, since the e_j have. */
+/* With e = x - mean: dL/de_j = u_j r + (dr/de_j) * (sum(u e) + dL/dr), and dL/dx_j is that less its mean over the
+ * group. The slope's part has mean 0, since the e_j have. */
 static void layer_gradient(verify_row *row, verify_group *g, int64_t start) {
-  dd sum_ue = dd_from(0);
-  g->sum_u = g->sum_ux = dd_from(0);
+  dd sum_ue = dd_from(g->drstd);
+  g->sum_u = dd_from(0);
+  g->sum_ux = dd_multiply(g->r, dd_from(g->drstd));
   for (int64_t j = 0; j < row->width; j++) {
     dd e = dd_subtract(scaled(row, g, start, j), g->mean);
     g->sum_u = dd_add(g->sum_u, row->u[start + j]);
@@ -276,7 +278,7 @@ static void gradient_of_gate(verify_row *row, int64_t j) {
 void verify_oracle_backward(verify_row *row) {
   normalise(row);
   for (int64_t i = 0; i < row->groups; i++) {
-    gradient_of_h(row, &row->group[i], i * row->width);
+    gradient_of_h(row, &row->group[i], i * row->width, row->drstd ? row->drstd[i] : 0);
     if (row->spec.kind == RMS_KIND_LAYER)
       layer_gradient(row, &row->group[i], i * row->width);
     else
@@ -284,7 +286,9 @@ void verify_oracle_backward(verify_row *row) {
   }
   for (int64_t j = 0; j < row->spec.cols; j++) {
     const verify_group *g = &row->group[j / row->width];
-    row->d[j] = row->dx[j] = dd_scale(row->dx[j], g->u_scale - g->scale);
+    dd dx = dd_scale(row->dx[j], g->u_scale - g->scale);
+    if (row->dmean) dx = dd_add(dx, dd_divide(dd_from(row->dmean[j / row->width]), dd_from((double)row->width)));
+    row->d[j] = row->dx[j] = dx;
     gradient_of_gate(row, j);
     if (row->dres) row->dx[j] = dd_add(row->dx[j], dd_from(row->dres[j]));
     if (row->old) row->dx[j] = dd_add(row->dx[j], dd_from(row->old[j]));

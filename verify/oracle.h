@@ -16,14 +16,15 @@
  * 2^u_scale too. */
 typedef struct verify_group {
   int scale, u_scale;
-  dd mean;     /* LayerNorm; 0 otherwise                                          */
-  dd m2;       /* sum of squares over the statistic's elements, centred: LayerNorm */
-  dd rms;      /* sqrt(m2 / k)                                                    */
-  int clamped; /* r is 1/eps: rms is below it, and eps bounds it                 */
-  dd r;        /* times 2^-scale is rstd                                          */
-  dd sum_ux;   /* RMS: sum of u*x; LayerNorm: sum of u*h                          */
-  dd sum_u;    /* LayerNorm: sum of u                                             */
-  double eps;  /* in these units                                                  */
+  dd mean;      /* LayerNorm; 0 otherwise                                          */
+  dd m2;        /* sum of squares over the statistic's elements, centred: LayerNorm */
+  dd rms;       /* sqrt(m2 / k)                                                    */
+  int clamped;  /* r is 1/eps: rms is below it, and eps bounds it                 */
+  dd r;         /* times 2^-scale is rstd                                          */
+  double drstd; /* in units in which it is added to the sum of u*x or u*e          */
+  dd sum_ux;    /* RMS: sum of u*x; LayerNorm: sum of u*h; with drstd's part       */
+  dd sum_u;     /* LayerNorm: sum of u                                             */
+  double eps;   /* in these units                                                  */
 } verify_group;
 
 /* A row: inputs, exact results (dd) and, beside each, the bound on the error before the last rounding (filled by
@@ -34,18 +35,19 @@ typedef struct verify_row {
   int64_t k;              /* elements in the statistic      */
   unsigned char *in_stat; /* width flags                    */
   const double *x, *g, *b, *z, *dy, *dres, *old;
-  verify_group *group; /* groups of them */
-  dd *act;             /* act(z), with a gate                                     */
-  dd *v;               /* what is normalised: x, or x*act with a gate before      */
-  dd *h;               /* v*r or (x - mean)*r                                     */
-  dd *q;               /* h, rounded to the data type when rounding before        */
-  dd *m;               /* with a gate after: what y would be without it, rounded to P when rounding before */
-  dd *dm;              /* dy, or with a gate after dy*act, rounded to P when rounding before             */
-  dd *u;               /* dm*g, rounded to the data type when rounding before; in units of 2^u_scale */
-  dd *y, *dx;          /* before the last rounding                                */
-  dd *dw;              /* this row's term of dweight                              */
-  dd *dz;              /* of the gate, before the last rounding                   */
-  dd *d;               /* the gradient of v, as RMS_STEPS_TERMS rounds it         */
+  const double *drstd, *dmean; /* gradients of r and the mean, per group; NULL: none */
+  verify_group *group;         /* groups of them */
+  dd *act;                     /* act(z), with a gate                                     */
+  dd *v;                       /* what is normalised: x, or x*act with a gate before      */
+  dd *h;                       /* v*r or (x - mean)*r                                     */
+  dd *q;                       /* h, rounded to the data type when rounding before        */
+  dd *m;                       /* with a gate after: what y would be without it, rounded to P when rounding before */
+  dd *dm;                      /* dy, or with a gate after dy*act, rounded to P when rounding before             */
+  dd *u;                       /* dm*g, rounded to the data type when rounding before; in units of 2^u_scale */
+  dd *y, *dx;                  /* before the last rounding                                */
+  dd *dw;                      /* this row's term of dweight                              */
+  dd *dz;                      /* of the gate, before the last rounding                   */
+  dd *d;                       /* the gradient of v, as RMS_STEPS_TERMS rounds it         */
   double *h_error, *q_error, *u_error, *y_error, *dx_error, *dw_error, *v_error, *dm_error, *dz_error;
   double *h_size, *y_size, *dx_size,
       *dz_size;                 /* the sum of the magnitudes of the terms that h, y, dx and dz are sums of */

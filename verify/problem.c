@@ -29,7 +29,7 @@ static const char *const option_words[] = {
     "w",        "bias",   "off",     "eps",       "epsout",   "round", "groups", "k",   "p",       "idx",
     "res",      "dres",   "perhead", "recompute", "acc",      "out",   "grad",   "pad", "inplace", "split",
     "data",     "dydata", "seed",    "isa",       "threads",  "gate",  "act",    "y",   "gain",    "wstride",
-    "channels", "q",      "qblock",  "qleast",    "epsclamp", "steps", NULL};
+    "channels", "q",      "qblock",  "qleast",    "epsclamp", "steps", "of",     NULL};
 
 enum { FORWARD_OUTPUTS = VERIFY_OUT_Y | VERIFY_OUT_SUM | VERIFY_OUT_STATS | VERIFY_OUT_Q };
 enum { BLOCK_ABSENT = -2, BLOCK_ROW = -1, BLOCK_TENSOR = 0 };
@@ -38,7 +38,7 @@ enum { TYPE_ABSENT = -1, TYPE_SAME, TYPE_F32, TYPE_NONE }; /* as in type_words a
 /* What the options said, before the defaults that depend on one another are filled in. */
 typedef struct draft {
   verify_problem problem;
-  int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given, act_given;
+  int kind_partial, weight_type, residual_type, grad_type, acc_given, dy_data_given, act_given, of_given;
   int64_t block; /* qblock=: elements, or one of the two below */
   double share;  /* p=, 0: not given */
   char *message;
@@ -204,6 +204,13 @@ static int read_value(draft *d, const char *name, char *value) {
     return read_word(d, "place of the channels", value, channels_words, &index);
   }
   if (strcmp(name, "pad") == 0) return read_integer(d, "pad", value, 0, INT32_MAX, &p->pad);
+  if (strcmp(name, "of") == 0) {
+    if (read_outputs(d, "result in of=", value, &p->of)) return -1;
+    if (p->of & ~(unsigned)(VERIFY_OUT_Y | VERIFY_OUT_STATS)) return fail(d, "of= takes y and stats only");
+    d->of_given = 1;
+    if (p->of == VERIFY_OUT_Y) p->of = 0;
+    return 0;
+  }
   if (strcmp(name, "out") == 0) return read_outputs(d, "output", value, &p->outputs);
   if (strcmp(name, "acc") == 0) return read_accumulate(d, value);
   if (strcmp(name, "isa") == 0) {
@@ -297,6 +304,7 @@ static unsigned default_outputs(const verify_problem *p) {
   if (!p->backward)
     return (p->spec.q_dtype ? (unsigned)VERIFY_OUT_Q : (unsigned)VERIFY_OUT_Y) |
            (p->has_residual ? (unsigned)VERIFY_OUT_SUM : 0u);
+  if (p->of == VERIFY_OUT_STATS) return VERIFY_OUT_DX | (p->spec.gate_place == RMS_GATE_BEFORE ? VERIFY_OUT_DZ : 0u);
   return VERIFY_OUT_DX | (p->has_weight ? (unsigned)VERIFY_OUT_DW : 0u) | (p->has_bias ? (unsigned)VERIFY_OUT_DB : 0u) |
          (p->spec.gate_place ? (unsigned)VERIFY_OUT_DZ : 0u);
 }
@@ -390,12 +398,16 @@ static int check_direction(const draft *d) {
     if (p->outputs & VERIFY_OUT_SUM && !p->has_residual) return fail(d, "out=sum needs res");
     if (p->has_dresidual || p->recompute || p->accumulate || d->acc_given || d->grad_type != TYPE_ABSENT)
       return fail(d, "dres, recompute, acc and grad belong to bwd");
-    if (d->dy_data_given) return fail(d, "dydata belongs to bwd");
+    if (d->dy_data_given || d->of_given) return fail(d, "dydata and of belong to bwd");
     return 0;
   }
   if (p->outputs & FORWARD_OUTPUTS) return fail(d, "out=: y, sum and stats belong to fwd");
   if (p->in_place && !(p->outputs & VERIFY_OUT_DX)) return fail(d, "inplace needs the output dx");
   if (p->in_place && p->accumulate & RMS_ACCUMULATE_DX) return fail(d, "inplace and acc of dx contradict each other");
+  if (p->of && (p->split || p->spec.steps >= RMS_STEPS_RSTD))
+    return fail(d, "of=stats excludes split, steps=rstd and steps=all");
+  if (p->of == VERIFY_OUT_STATS && (p->in_place || d->dy_data_given))
+    return fail(d, "of=stats has no dy: inplace and dydata= do not belong there");
   if (p->split && p->recompute) return fail(d, "split and recompute contradict each other");
   return 0;
 }
@@ -564,6 +576,7 @@ int verify_problem_print(const verify_problem *p, char *text, size_t text_size) 
   if (p->weight_stride) put(&w, ":wstride=%lld", (long long)p->weight_stride);
   put_quantised(&w, s);
   if (p->has_indices) put(&w, ":idx");
+  if (p->of) put_outputs(&w, "of", p->of);
   if (p->recompute) put(&w, ":recompute");
   if (p->outputs != default_outputs(p)) put_outputs(&w, "out", p->outputs);
   put_accumulate(&w, p);

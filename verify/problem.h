@@ -32,6 +32,7 @@
  *   qleast=V          q: the least scale that is computed (default 0)
  *   res[=same|f32]    fwd: add a residual; bwd: x is the residual sum
  *   dres              bwd: add an incoming residual gradient
+ *   of=A+B            bwd: the results of the forward whose gradients arrive: y (default), stats, y+stats
  *   recompute         bwd: compute the statistics again
  *   acc[=dx+dw+db]    bwd: add to these outputs (default: all)
  *   out=A+B+...       outputs. fwd: y, sum, stats, q: one of y, q and stats is among them (default y, or q with q=; with
@@ -94,6 +95,7 @@ typedef struct verify_problem {
   int backward;
   int has_weight, has_bias, has_residual, has_dresidual;
   int has_indices;  /* spec.partial random ascending indices, drawn from the seed */
+  unsigned of;      /* backward: 0: of y alone; else VERIFY_OUT_STATS, and VERIFY_OUT_Y or not */
   int recompute;    /* backward without saved statistics                          */
   int accumulate;   /* RMS_ACCUMULATE_... flags                                   */
   unsigned outputs; /* VERIFY_OUT_... flags                                           */

@@ -93,6 +93,8 @@ enum {
   ROW_DS,
   ROW_RSTD,
   ROW_MEAN,
+  ROW_DRSTD,
+  ROW_DMEAN,
   ROWS
 };
 enum { ROW_DRESIDUAL = ROW_RESIDUAL };
@@ -371,7 +373,9 @@ static void load_backward_row(walk *w, int64_t outer, int64_t inner) {
   w->row.dres = load_row(w, VERIFY_DRESIDUAL, outer, inner, ROW_DRESIDUAL);
   load_gain(w, inner);
   load_gate(w, outer, inner);
-  w->row.dy = load_row(w, VERIFY_DY, outer, inner, ROW_DY);
+  w->row.dy = verify_case_has(&w->c, VERIFY_DY) ? load_row(w, VERIFY_DY, outer, inner, ROW_DY) : w->rows[ROW_ZEROS];
+  w->row.drstd = load_statistics(w, VERIFY_DRSTD, outer, inner, ROW_DRSTD);
+  w->row.dmean = load_statistics(w, VERIFY_DMEAN, outer, inner, ROW_DMEAN);
   w->row.old = w->c.problem.accumulate & RMS_ACCUMULATE_DX ? load_row(w, VERIFY_DX, outer, inner, ROW_OLD) : NULL;
 }
 

@@ -85,6 +85,8 @@ static bench_engine engine_of_row(const bench_engine *engine, int64_t row) {
   f->mean = advance_statistic(f->mean, &e, row);
   b->rstd = advance_statistic(b->rstd, &e, row);
   b->mean = advance_statistic(b->mean, &e, row);
+  b->drstd = advance_statistic(b->drstd, &e, row);
+  b->dmean = advance_statistic(b->dmean, &e, row);
   f->outer = b->outer = 1;
   advance(&f->x, row);
   advance(&f->residual, row);

@@ -48,7 +48,8 @@ struct Bench {
 };
 
 bool grows_with_rows(verify_role role) {
-  return verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN;
+  return verify_role_has_rows(role) || role == VERIFY_RSTD || role == VERIFY_MEAN || role == VERIFY_DRSTD ||
+         role == VERIFY_DMEAN;
 }
 
 /* Bytes of an element; 1 where a tensor is bytes, or blocks that are not elements. */

@@ -32,6 +32,7 @@ static bench_engine *add_library(bench_result *r, const bench_case *c, engine_ro
   if (spec->kind == RMS_KIND_RMS) {
     e->forward.mean = NULL;
     e->backward.mean = NULL;
+    e->backward.dmean = NULL;
   }
   return e;
 }

@@ -74,6 +74,7 @@ const bench_target BENCH_TARGETS[] = {
     {"layer:fwd:f32:8x3136x96:bias:channels=first", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"layer:bwd:f32:8x3136x96:bias:channels=first", TARGET_NONE, 0, MEASURE_ESSENTIAL},
     {"rms:fwd:bf16:2048x4096:out=stats", TARGET_NONE, 0, MEASURE_ESSENTIAL},
+    {"rms:bwd:bf16:2048x4096:w=none:of=stats", TARGET_NONE, 0, MEASURE_ESSENTIAL},
 };
 const int BENCH_TARGET_COUNT = sizeof BENCH_TARGETS / sizeof BENCH_TARGETS[0];
 _Static_assert(sizeof BENCH_TARGETS / sizeof BENCH_TARGETS[0] + FLAT_LEVEL_COUNT + 1 <= REPORT_TARGETS_MAX,

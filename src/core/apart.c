@@ -195,6 +195,8 @@ static void open_gradients(const tile *t, const rms_backward_job *job, rms_backw
   open_tile(t);
   sub->rstd = array_at(job->rstd, segment, statistic);
   sub->mean = array_at(job->mean, segment, statistic);
+  sub->drstd = array_at(job->drstd, segment, statistic);
+  sub->dmean = array_at(job->dmean, segment, statistic);
   sub->stats_in = array_at(job->stats_in, segment, sizeof(rms_stat));
   sub->sums_in = array_at(job->sums_in, segment, sizeof(rms_grad_sum));
   sub->sums_out = array_at(job->sums_out, segment, sizeof(rms_grad_sum));

@@ -28,8 +28,8 @@ typedef struct {
 static rms_row_kind row_kind_back(const rms_backward_job *job) {
   const rms_layout *lay = &job->lay;
   const bool together = !job->gate.data && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx &&
-                        !job->x_is_f32 && job->dy_type == lay->dtype && !lay->indices && lay->groups == 1 &&
-                        !lay->apart && lay->steps <= RMS_STEPS_RSTD;
+                        !job->x_is_f32 && job->dy_type == lay->dtype && !job->drstd && !job->dmean && !lay->indices &&
+                        lay->groups == 1 && !lay->apart && lay->steps <= RMS_STEPS_RSTD;
   return job->stream_dx && together ? rms_row_kind_of(RMS_BACKWARD, lay) : RMS_ONE_WAY;
 }
 
@@ -48,6 +48,8 @@ static rms_backward_job job_of_inner(const rms_backward_job *job, int64_t inner)
   if (one.bias) one.bias += inner * job->lay.weight_inner;
   if (one.rstd) one.rstd = (const char *)one.rstd + first * size;
   if (one.mean) one.mean = (const char *)one.mean + first * size;
+  if (one.drstd) one.drstd = (const char *)one.drstd + first * size;
+  if (one.dmean) one.dmean = (const char *)one.dmean + first * size;
   if (one.stats_in) one.stats_in += first;
   if (one.sums_in) one.sums_in += first;
   one.row_step = job->lay.inner;
@@ -280,16 +282,17 @@ static void run_slots(const void *arg, int64_t first, int64_t last) {
 
 /* ---- a whole call ---- */
 
-/* Gates, a dy to be widened on its own, and roundings beside those that most models have: see rms_kernels. */
+/* Gates, gradients of statistics, a dy to be widened on its own, and roundings beside those that most models have: see
+ * rms_kernels. */
 static bool has_more_arithmetic(const rms_backward_job *job) {
   const rms_layout *lay = &job->lay;
-  return job->gate.data || job->dy_type != lay->dtype || lay->steps != RMS_STEPS_WIDE ||
+  return job->gate.data || job->drstd || job->dmean || job->dy_type != lay->dtype || lay->steps != RMS_STEPS_WIDE ||
          (lay->kind == RMS_KIND_LAYER && lay->rounding == RMS_ROUND_BEFORE_WEIGHT);
 }
 
 static int64_t gradient_traffic(const rms_backward_job *job) {
   int64_t size = (int64_t)rms_dtype_size(job->lay.dtype), residual = job->lay.residual_is_f32 ? 4 : size;
-  int64_t bytes = size + (int64_t)rms_dtype_size(job->dy_type);
+  int64_t bytes = size + (job->dy.data ? (int64_t)rms_dtype_size(job->dy_type) : 0);
   if (job->dx.data) bytes += size;
   if (job->gate.data) bytes += size;
   if (job->dgate.data) bytes += size;

@@ -369,6 +369,14 @@ static rms_status check_backward_types(const rms_backward_args *args, const rms_
   return RMS_OK;
 }
 
+/* Gradients of the statistics: not in the forms whose statistics are rounded, nor in the halves, whose sums take them.
+ */
+static rms_status check_drstd(const rms_spec *spec, const rms_backward_args *args, int flags) {
+  const bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
+  if (!args->drstd && !args->dmean) return RMS_OK;
+  return split || spec->steps >= RMS_STEPS_RSTD ? RMS_E_UNSUPPORTED : RMS_OK;
+}
+
 static rms_status check_backward_given(const rms_spec *spec, const rms_backward_args *args, int flags) {
   const int all = RMS_ACCUMULATE_DX | RMS_ACCUMULATE_DWEIGHT | RMS_ACCUMULATE_DBIAS;
   bool stats = flags & RMS_CHECK_STATS, split = flags & RMS_CHECK_SPLIT;
@@ -376,8 +384,10 @@ static rms_status check_backward_given(const rms_spec *spec, const rms_backward_
   if (args->accumulate & ~all) return RMS_E_MODE;
   if (args->dgate.data && spec->gate_place == RMS_GATE_NONE) return RMS_E_ARGUMENT;
   if (!split && spec->kind == RMS_KIND_LAYER && !args->rstd != !args->mean) return RMS_E_ARGUMENT;
+  if (args->dmean && spec->kind != RMS_KIND_LAYER) return RMS_E_ARGUMENT;
+  TRY(check_drstd(spec, args, flags));
   if (args->outer > 0) {
-    if (!args->dy.data || !args->x.data) return RMS_E_ARGUMENT;
+    if (!args->x.data || (!args->dy.data && !args->drstd && !args->dmean)) return RMS_E_ARGUMENT;
     if (!stats && (args->accumulate & RMS_ACCUMULATE_DX) && !args->dx.data) return RMS_E_ARGUMENT;
   }
   return RMS_OK;
@@ -402,6 +412,8 @@ static rms_status check_backward_alias(const rms_spec *spec, const rms_backward_
   rms_list_given(o, args->bias, w->span * rms_size_of(weight_type));
   rms_list_given(o, job->rstd, stat_bytes);
   rms_list_given(o, split ? NULL : args->mean, stat_bytes);
+  rms_list_given(o, job->drstd, stat_bytes);
+  rms_list_given(o, job->dmean, stat_bytes);
   rms_list_given(o, spec->indices, spec->partial * (int64_t)sizeof(int64_t));
   rms_list_given(o, job->stats_in, split_bytes);
   rms_list_given(o, job->sums_in, sums_bytes);
@@ -420,6 +432,8 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   const rms_const_view dgate = stats ? nothing : seen(&args->dgate);
   job->rstd = split ? NULL : args->rstd;
   job->mean = split || spec->kind != RMS_KIND_LAYER ? NULL : args->mean;
+  job->drstd = args->drstd;
+  job->dmean = args->dmean;
   job->stats_in = stats_in;
   job->sums_in = sums_in;
   job->sums_out = sums_out;
@@ -432,6 +446,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
 
   int64_t stat_size = t.data == RMS_F64 ? 8 : 4;
   TRY(check_alignment(job->rstd, job->mean, stat_size, stats_in, sums_in ? sums_in : sums_out));
+  TRY(check_alignment(job->drstd, job->dmean, stat_size, NULL, NULL));
   TRY(rms_resolve(&o.shape, &args->dy, rms_size_of(job->dy_type), &o.in[0]));
   TRY(rms_resolve(&o.shape, &args->x, rms_size_of((rms_dtype)args->x.dtype), &o.in[1]));
   TRY(rms_resolve(&o.shape, &args->dresidual, rms_size_of(t.residual), &o.in[2]));
@@ -459,6 +474,7 @@ rms_status rms_check_backward(const rms_spec *spec, const rms_backward_args *arg
   job->fetch_ahead = job->stream_dx = job->stream_residual = job->stream_dgate = false;
   job->way = RMS_WAY_FETCH;
   job->lay.apart = rms_backward_apart_bytes(job);
+  if ((flags & RMS_CHECK_DEVICE) && job->lay.apart && (job->drstd || job->dmean)) return RMS_E_UNSUPPORTED;
   return lacks_apart(&job->lay, flags) ? RMS_E_UNSUPPORTED : RMS_OK;
 }
 

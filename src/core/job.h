@@ -93,6 +93,7 @@ typedef struct {
   bool add_to_dx;
   rms_dtype dweight_type, dbias_type;
   const void *rstd, *mean;
+  const void *drstd, *dmean;   /* gradients that reach these; NULL: none        */
   const rms_stat *stats_in;    /* given statistics, else NULL                   */
   const rms_grad_sum *sums_in; /* backward: given sums; NULL: they are computed */
   rms_grad_sum *sums_out;      /* backward_stats: where they go                 */

@@ -23,7 +23,7 @@ typedef struct {
   int64_t bytes;
 } rms_array;
 
-enum { RMS_TENSORS_IN = 4, RMS_TENSORS_OUT = 3, RMS_ARRAYS_IN = 7, RMS_ARRAYS_OUT = 4 };
+enum { RMS_TENSORS_IN = 4, RMS_TENSORS_OUT = 3, RMS_ARRAYS_IN = 9, RMS_ARRAYS_OUT = 4 };
 
 typedef struct {
   rms_shape shape;

@@ -74,7 +74,7 @@ AT(rms_forward_args, q, 256);
 AT(rms_forward_args, scale, 296);
 AT(rms_forward_args, weight_stride, 304);
 
-SIZE(rms_backward_args, 392);
+SIZE(rms_backward_args, 408);
 AT(rms_backward_args, outer, 0);
 AT(rms_backward_args, inner, 8);
 AT(rms_backward_args, dy, 16);
@@ -99,6 +99,8 @@ AT(rms_backward_args, bias, 368);
 AT(rms_backward_args, bias_dtype, 376);
 AT(rms_backward_args, reserved, 380);
 AT(rms_backward_args, weight_stride, 384);
+AT(rms_backward_args, drstd, 392);
+AT(rms_backward_args, dmean, 400);
 
 /* These never change. */
 SIZE(rms_stat, 24);

@@ -135,7 +135,7 @@ static bool choose_aligned(const Device &device, const rms_backward_job &job, in
                            Choice *c) {
   const rms_layout &lay = job.lay;
   const bool layer = lay.kind == RMS_KIND_LAYER;
-  if (outer == 0 || lay.dtype == RMS_F64 || lay.indices || lay.apart || lay.k == 0 ||
+  if (outer == 0 || lay.dtype == RMS_F64 || job.drstd || job.dmean || lay.indices || lay.apart || lay.k == 0 ||
       (job.dresidual.data && job.add_to_dx) || vectors_of(lay) > INT32_MAX / 16)
     return false;
   BackwardJob &p = c->p;
@@ -187,8 +187,8 @@ static bool can_come_ahead(const rms_backward_job &job, const GeneralBackward &g
   const rms_layout &lay = job.lay;
   return lay.dtype == RMS_F64 && job.dy_type == RMS_F64 && g.aligned && g.whole && lay.inner <= 1 && lay.groups == 1 &&
          lay.rounding != RMS_ROUND_BEFORE_WEIGHT && lay.eps_place == RMS_EPS_INSIDE && lay.steps == RMS_STEPS_WIDE &&
-         !job.gate.data && !job.dresidual.data && !job.dresidual_out.data && !job.add_to_dx &&
-         (g.want_dweight || g.want_dbias) && (lay.kind == RMS_KIND_LAYER || !g.want_dbias);
+         !job.gate.data && !job.dresidual.data && !job.dresidual_out.data && !job.add_to_dx && !job.drstd &&
+         !job.dmean && (g.want_dweight || g.want_dbias) && (lay.kind == RMS_KIND_LAYER || !g.want_dbias);
 }
 
 static void choose_general(const Device &device, const rms_backward_job &job, int64_t outer, const Wanted &wanted,

@@ -77,6 +77,7 @@ template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
     return {{dy.row.row, lay().width}, dy.cells};
   }
   __device__ __forceinline__ void bring_dy() const {
+    if (!g.job.dy.data) return;
     if constexpr (sizeof(R) == 4) {
       if (dy_has_own_type<T>(g)) {
         if (!dy.cells) return;
@@ -153,6 +154,12 @@ template <class T, bool ALIGNED, bool GATED> struct BackwardSegment {
     unpack(in, f);
   }
   __device__ __forceinline__ void load_given_dy(int64_t v, R (&f)[V]) const {
+    if (!g.job.dy.data) {
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        f[j] = 0;
+      return;
+    }
     if constexpr (sizeof(R) == 4) {
       if (dy_has_own_type<T>(g)) {
         Packed<float, V> wide;
@@ -238,12 +245,24 @@ __device__ __forceinline__ void make_ungated(const GeneralBackward &g,
   round_before_gate<T>(h, form);
 }
 
+/* What the gradient of the mean adds to every dx of a segment. */
+template <class R> __device__ __forceinline__ R shift_of(const GeneralBackward &g, const Place &at) {
+  const rms_layout &lay = g.job.lay;
+  return g.job.dmean ? quotient(static_cast<const R *>(g.job.dmean)[segment_of(lay, at)], (R)lay.k) : (R)0;
+}
+template <int V, class R> __device__ __forceinline__ void shift_by(R (&dx)[V], R shift) {
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    dx[i] += shift;
+}
+
 /* The results of vector v of a row. dy and x, as they are in memory, become dm and h. */
 template <class T, bool ALIGNED, bool GATED, int V, class R>
 __device__ __forceinline__ void make_vector(const GeneralBackward &g, const BackwardSegment<T, ALIGNED, GATED> &segment,
                                             const Place &at, int64_t v, const RowFactors<R> &f, R (&dy)[V], R (&x)[V],
                                             R (&dx)[V], R (&dgate)[V]) {
   const bool wants_dx = g.job.dx.data || g.job.dresidual_out.data;
+  const R shift = shift_of<R>(g, at);
   if constexpr (GATED) {
     const bool before = segment.gated_before();
     R act[V], factor[V]; /* factor: of the slope in dgate */
@@ -258,6 +277,7 @@ __device__ __forceinline__ void make_vector(const GeneralBackward &g, const Back
       segment.open_dy(dy, act);
     gradient_h(x, f.scale, f.mean, f.r);
     if (wants_dx || before) make_dx<T>(g, segment, v, f, dy, x, dx);
+    if (g.job.dmean) shift_by(dx, shift);
     if (before) {
 #pragma unroll
       for (int i = 0; i < V; i++)
@@ -276,6 +296,7 @@ __device__ __forceinline__ void make_vector(const GeneralBackward &g, const Back
   } else {
     gradient_h(x, f.scale, f.mean, f.r);
     if (wants_dx) make_dx<T>(g, segment, v, f, dy, x, dx);
+    if (g.job.dmean) shift_by(dx, shift);
   }
   if (wants_dx) add_to_dx<T, ALIGNED>(g, at, v, dx);
 }
@@ -315,6 +336,34 @@ __device__ __forceinline__ GradientSums<R> import_sums(const Norm<R> &norm, cons
   return {(R)times_power(dot, up), (R)times_power(in.u, up)};
 }
 
+/* ---- a gradient of r itself ---- */
+
+template <class R> __device__ __forceinline__ R drstd_of(const GeneralBackward &g, int64_t index) {
+  return g.job.drstd ? static_cast<const R *>(g.job.drstd)[index] : (R)0;
+}
+
+/* What it adds to the sum of a row, for u times 2^up. */
+template <class R>
+__device__ __forceinline__ R dot_of_drstd(const Norm<R> &norm, const Statistic<R> &st, R drstd, int up) {
+  if (!(fabs((double)drstd) <= Range<double>::most())) return (R)NAN;
+  const double scaled = times_power((double)drstd, exponent_of(st.scale) + up);
+  return (R)(sums_x(norm) ? scaled : scaled * (double)st.r);
+}
+
+/* The exponent by which u of a scaled row is scaled then: less than `up` where what is added would be beyond all
+ * bounds, and where there is no dy one that brings it to the order of one. */
+template <class R>
+__device__ __forceinline__ int exponent_with_drstd(const Norm<R> &norm, const Statistic<R> &st, R drstd, bool has_dy,
+                                                   int up) {
+  const int most = sizeof(R) == 8 ? 900 : 100;
+  int own = exponent_of((double)drstd) + exponent_of(st.scale);
+  if (norm.eps_outside)
+    own -= st.rms > 0 ? exponent_of(st.rms) : 0;
+  else if (st.r > 1)
+    own += 3 * exponent_of(st.r);
+  return !has_dy ? -own : own + up > most ? most - own : up;
+}
+
 /* ---- the sums of a row ---- */
 
 /* The scaled way, in a function of its own, so that the usual one has the registers for itself. */
@@ -333,7 +382,10 @@ __device__ __noinline__ ScaledSums<real_of<T>> scaled_segment(const GeneralBackw
   ScaledSums<R> s;
   s.st = g.job.stats_in ? import_statistic(norm, g.job.stats_in[index]) : row_statistic<true>(norm, segment);
   s.up = row_exponent<T>(norm, segment);
+  const R drstd = drstd_of<R>(g, index);
+  if (drstd != 0) s.up = exponent_with_drstd(norm, s.st, drstd, g.job.dy.data != nullptr, s.up);
   s.sums = row_sums<true, T>(norm, segment, s.st, s.up);
+  if (drstd != 0) s.sums.dot += dot_of_drstd(norm, s.st, drstd, s.up);
   if (g.job.sums_in) s.sums = import_sums(norm, s.st, s.up, g.job.sums_in[index]);
   return s;
 }
@@ -365,6 +417,11 @@ __device__ __forceinline__ RowFactors<real_of<T>> segment_factors(const GeneralB
   if (g.job.sums_in && in_range) {
     sums = import_sums(norm, st, 0, g.job.sums_in[index]);
     in_range = row_in_range(norm, st.r, sums) || (zeros && sums.dot == 0);
+  }
+  const R drstd = drstd_of<R>(g, index);
+  if (drstd != 0 && in_range) {
+    sums.dot += dot_of_drstd(norm, st, drstd, 0);
+    in_range = !norm.eps_outside && sum_in_range(dot_uh(norm, sums.dot, st.r));
   }
   int up = 0;
   if (segment.team.any(!in_range)) {

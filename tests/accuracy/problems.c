@@ -134,7 +134,13 @@ static void bad_ones(void) {
   refused("rms:fwd:f32:1x2x4:perhead:wstride=3", "wstride=3 is less than the columns");
   refused("rms:fwd:f32:1x4:out=y+sum", "out=sum needs res");
   refused("rms:fwd:f32:1x4:dres", "dres, recompute, acc and grad belong to bwd");
-  refused("rms:fwd:f32:1x4:dydata=max", "dydata belongs to bwd");
+  refused("rms:fwd:f32:1x4:dydata=max", "dydata and of belong to bwd");
+  refused("rms:fwd:f32:1x4:of=y", "dydata and of belong to bwd");
+  refused("rms:bwd:f32:1x4:of=dx", "of= takes y and stats only");
+  refused("rms:bwd:f32:1x4:of=stats:split", "of=stats excludes split, steps=rstd and steps=all");
+  refused("rms:bwd:bf16:1x4:of=y+stats:steps=all", "of=stats excludes split, steps=rstd and steps=all");
+  refused("rms:bwd:f32:1x4:of=stats:inplace", "of=stats has no dy: inplace and dydata= do not belong there");
+  refused("rms:bwd:f32:1x4:of=stats:dydata=max", "of=stats has no dy: inplace and dydata= do not belong there");
   refused("rms:bwd:f32:1x4:dydata=hug", "unknown data of dy 'hug'; did you mean 'huge'?");
   refused("rms:bwd:f32:1x4:out=y", "out=: y, sum and stats belong to fwd");
   refused("rms:bwd:f32:1x4:out=dx:acc=dw", "acc= names an output that out= does not have");
@@ -148,7 +154,7 @@ static void bad_ones(void) {
   refused("rms:bwd:f32:1x4:",
           "unknown option ''; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, res, dres, "
           "perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, seed, isa, threads, gate, act, "
-          "y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps");
+          "y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps, of");
 }
 
 static void bad_steps(void) {
@@ -185,7 +191,7 @@ static void message_is_one_line(void) {
   refused("rms:fwd:f32:1x4:\x1b[2J\xff",
           "unknown option '?[2J?'; one of: w, bias, off, eps, epsout, round, groups, k, p, idx, "
           "res, dres, perhead, recompute, acc, out, grad, pad, inplace, split, data, dydata, "
-          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps");
+          "seed, isa, threads, gate, act, y, gain, wstride, channels, q, qblock, qleast, epsclamp, steps, of");
 }
 
 static void overlong(void) {

@@ -91,6 +91,8 @@ int main(int argc, char **argv) {
   say("types");
   test_quantised(backend, extent);
   say("quantised");
+  test_drstd(backend, extent);
+  say("gradients of statistics");
   test_random(backend, extent);
   say("random problems");
   test_rows(extent);

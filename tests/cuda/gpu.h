@@ -30,6 +30,7 @@ void test_gates(const verify_backend *backend, Extent extent);
 void test_images(const verify_backend *backend, Extent extent);
 void test_types(const verify_backend *backend, Extent extent);
 void test_quantised(const verify_backend *backend, Extent extent);
+void test_drstd(const verify_backend *backend, Extent extent);
 void test_steps(const verify_backend *backend, Extent extent);
 void test_random(const verify_backend *backend, Extent extent);
 /* Against the formulas in double: very wide rows, and tiny ones. */

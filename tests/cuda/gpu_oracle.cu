@@ -455,6 +455,43 @@ void test_steps(const verify_backend *backend, Extent extent) {
     run_text(backend, text);
 }
 
+/* ---- gradients of rstd and mean, with and without a dy ---- */
+
+/* Rows in shared memory and beyond it, aligned or not, whose sums stay in a block or take a second step; values for
+ * which u, or what r adds, must be scaled. */
+void test_drstd(const verify_backend *backend, Extent extent) {
+  const char *forms[] = {"rms:bwd:%s:5x%s:w=none:of=stats",
+                         "rms:bwd:%s:5x%s:of=stats:recompute:dres:acc:pad=3",
+                         "layer:bwd:%s:5x%s:of=stats",
+                         "prms:bwd:%s:5x%s:p=0.3:of=stats:gate=before:recompute",
+                         "rms:bwd:%s:5x%s:of=y+stats",
+                         "rms:bwd:%s:5x%s:of=y+stats:round=before:steps=terms:w=f32:inplace",
+                         "layer:bwd:%s:5x%s:of=y+stats:bias:recompute",
+                         "layer:bwd:%s:5x%s:of=y+stats:epsout:eps=1e-3:pad=1",
+                         "layer:bwd:%s:2x3x%s:of=y+stats:perhead:bias:epsclamp",
+                         "rms:bwd:%s:5x%s:of=y+stats:gate=after:bias",
+                         "prms:bwd:%s:2x3x%s:p=0.5:idx:of=y+stats:perhead:off=1:epsout"};
+  const char *values[] = {"", ":data=zerorows", ":data=small", ":data=tiny", ":data=faintrows", ":data=hugemean"};
+  for (const char *type : {"bf16", "f16", "f32", "f64"})
+    for (int64_t width : {1, 7, 8, 130, 1024, 4096, 20000, 140000})
+      for (const char *form : forms)
+        for (const char *value : values) {
+          char text[256];
+          const bool f64 = strcmp(type, "f64") == 0, y = strstr(form, "y+stats");
+          if (f64 && value[0] && !strstr(value, "mean") && !strstr(value, "zero")) continue; /* beyond the oracle */
+          if (strcmp(type, "f16") == 0 && strstr(value, "faint")) continue;
+          if (width > 4096 && (value[0] || extent != FULL)) continue;
+          if (extent == SMALL && (width > 130 || f64)) continue;
+          snprintf(text, sizeof text, form, type, std::to_string(width).c_str());
+          run_text(backend, std::string(text) + value);
+          if (y) run_text(backend, std::string(text) + value + ":dydata=zerorows");
+          if (y && !f64) run_text(backend, std::string(text) + value + ":dydata=tiny");
+        }
+  for (const char *text : {"layer:bwd:f32:900x1000:of=y+stats:bias", "rms:bwd:bf16:3000x128:of=y+stats:acc",
+                           "rms:bwd:f32:700x4x61:of=stats"})
+    run_text(backend, text);
+}
+
 /* ---- problems at random ---- */
 
 static std::string random_problem(verify_random *random) {
@@ -479,8 +516,8 @@ static std::string random_problem(verify_random *random) {
           maybe("act=sigmoid", 6) + maybe("steps=terms", 12) + maybe("steps=rstd", 12) + maybe("steps=all", 8);
   if (backward)
     text += maybe("recompute", 4) + maybe("dres", 5) + maybe("res", 8) + maybe("res=f32", 8) + maybe("grad=f32", 3) +
-            maybe("out=dw", 8) + maybe("out=dx", 5) + maybe("out=dz", 12) + maybe("acc", 6) +
-            ":dydata=" + pick({"normal", "lognormal", "cauchy", "exact"});
+            maybe("of=stats", 10) + maybe("of=y+stats", 6) + maybe("out=dw", 8) + maybe("out=dx", 5) +
+            maybe("out=dz", 12) + maybe("acc", 6) + ":dydata=" + pick({"normal", "lognormal", "cauchy", "exact"});
   else
     text += maybe("res", 4) + maybe("res=f32", 6);
   return text + ":data=" + pick({"normal", "lognormal", "cauchy", "hugemean", "exact"}) +

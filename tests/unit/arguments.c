@@ -367,6 +367,41 @@ static void weight_strides(void) {
   }
 }
 
+/* Gradients of the statistics, with which dy may be absent. */
+static void drstd(void) {
+  world *w = w_fresh();
+  w->spec.kind = RMS_KIND_RMS;
+  w->backward.drstd = w->rstd;
+  w_expect(w, W_BACKWARD, RMS_OK);
+  w_expect(w, W_BACKWARD_STATS | W_BACKWARD_APPLY, RMS_E_UNSUPPORTED);
+  T_CHECK(rms_backward_workspace(&w->spec, &w->backward) > 0);
+  w->backward.dy.data = NULL;
+  w_expect(w, W_BACKWARD, RMS_OK);
+  w->spec.steps = RMS_STEPS_RSTD;
+  w_expect(w, W_BACKWARD, RMS_E_UNSUPPORTED);
+  w->spec.steps = RMS_STEPS_TERMS;
+  w_expect(w, W_BACKWARD, RMS_OK);
+  w->backward.drstd = (const char *)w->rstd + 2;
+  w_expect(w, W_BACKWARD, RMS_E_ALIGNMENT);
+  w->backward.drstd = w->dx + 1;
+  w_expect(w, W_BACKWARD, RMS_E_ALIAS);
+  w->backward.drstd = NULL;
+  w_expect(w, W_BACKWARD, RMS_E_ARGUMENT); /* no gradient of anything */
+  w->backward.dmean = w->mean;
+  w_expect(w, W_BACKWARD, RMS_E_ARGUMENT); /* RMS has no mean */
+  w->spec.steps = RMS_STEPS_WIDE;
+  w->spec.kind = RMS_KIND_LAYER;
+  w_expect(w, W_BACKWARD, RMS_OK);
+  w_expect(w, W_BACKWARD_STATS | W_BACKWARD_APPLY, RMS_E_UNSUPPORTED);
+  w->backward.dmean = w->dweight;
+  w_expect(w, W_BACKWARD, RMS_E_ALIAS);
+  w->backward.dmean = (const char *)w->mean + 1;
+  w_expect(w, W_BACKWARD, RMS_E_ALIGNMENT);
+  w->backward.dmean = w->mean;
+  w->backward.dy.dtype = RMS_BF16; /* an absent dy says that the data are bf16, and x a residual sum */
+  w_expect(w, W_BACKWARD, RMS_E_DTYPE);
+}
+
 /* What a view holds for later versions. */
 static void views(void) {
   for (int field = 0; field < 2; field++)
@@ -651,6 +686,7 @@ int main(int argc, char **argv) {
                                  {"own_y_types", own_y_types},
                                  {"no_y", no_y},
                                  {"weight_strides", weight_strides},
+                                 {"drstd", drstd},
                                  {"views", views},
                                  {"elements_apart", elements_apart},
                                  {"alignment", alignment},

@@ -18,8 +18,9 @@ INLINE void K(open_gradient)(const rms_backward_job *job, const rms_column_sums 
   s->x.sigmoid = s->sigmoid = lay->activation == RMS_ACT_SIGMOID;
   s->bias = job->bias ? job->bias + weight_at : NULL;
   s->dgate = job->dgate.data ? rms_segment(&job->dgate, at, lay, T_SIZE) : NULL;
-  s->dy = rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type));
+  s->dy = job->dy.data ? rms_segment(&job->dy, at, lay, K(size_of)(job->dy_type)) : NULL;
   s->dy_type = job->dy_type;
+  s->shift = 0;
   s->mixed = false;
   s->weight = lay->weight ? lay->weight + weight_at : NULL;
   s->dresidual = job->dresidual.data ? rms_segment(&job->dresidual, at, lay, residual_size) : NULL;
@@ -54,7 +55,8 @@ static bool K(backward_is_common)(const rms_backward_job *job, const rms_column_
   bool alone = !sums->dweight_block && !sums->dbias_block;
   bool all = sums->dweight_block && (sums->dbias_block != NULL) == (lay->kind == RMS_KIND_LAYER);
   return (alone || all) && lay->steps <= RMS_STEPS_RSTD && !job->gate.data && !job->dresidual.data &&
-         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32;
+         !job->dresidual_out.data && !job->add_to_dx && job->dx.data && lay->k > 0 && !lay->indices && !job->x_is_f32 &&
+         !job->drstd && !job->dmean;
 }
 
 /* A gate after the norm, or before it, and nothing but a weight beside it. */
@@ -62,7 +64,7 @@ static bool K(gate_is_alone)(const rms_backward_job *job, const rms_column_sums 
   const rms_layout *lay = &job->lay;
   return job->gate.data && job->dy_type == T && lay->kind == RMS_KIND_RMS && lay->k == lay->width && !job->x_is_f32 &&
          !job->bias && !job->dresidual.data && !job->dresidual_out.data && !job->add_to_dx && job->dx.data &&
-         job->dgate.data && !sums->dbias_block;
+         job->dgate.data && !sums->dbias_block && !job->drstd;
 }
 
 /* total += block in element order, or total = block for the first one; then block = 0, but for the last one. */
@@ -185,7 +187,7 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
   if (gate && gains->gain) m.s.gain = gains->gain + at->inner * gains->inner + at->group * gains->group;
   if (gate && lay->width <= room.count) m.s.sigmoids = room.at;
   rms_cursor_next(at, lay);
-  if (job->fetch_ahead && more) {
+  if (job->fetch_ahead && more && m.s.dy) {
     m.s.ahead_x = rms_segment(&job->x, at, lay, K(size_of)(m.s.x.x_type)) - m.s.x.x;
     m.s.ahead_dy = rms_segment(&job->dy, at, lay, K(size_of)(m.s.dy_type)) - m.s.dy;
     if (gate) m.s.ahead_gate = rms_segment(&job->gate, at, lay, T_SIZE) - (m.s.gate ? m.s.gate : m.s.x.gate);
@@ -195,6 +197,7 @@ static void K(backward_alone)(const rms_backward_job *job, const rms_column_sums
     K(backward_stepwise)(job, &m.s, number);
     return;
   }
+  if (job->dmean) m.s.shift = ((const REAL *)job->dmean)[number] / (REAL)lay->k;
   m.st = K(backward_statistic)(job, &m.s, number);
   K(measure_gradient)(job, &m, number, false, gate, zero_r);
   if (__builtin_expect(!m.in_range, 0)) {

@@ -55,7 +55,7 @@ NOINLINE bool K(is_unscaled_zero)(const K(gradient) * s, bool common) {
 NOINLINE bool K(settle_gradient)(const rms_backward_job *job, K(measured) * m, K(row_sums) g) {
   bool layer = job->lay.kind == RMS_KIND_LAYER, known = K(r_in_range)(m->st);
   K(source) dm = K(dm_source)(&m->s);
-  if (job->stats_in || job->sums_in || m->st.e) return false;
+  if (job->stats_in || job->sums_in || m->st.e || job->drstd || !m->s.dy) return false;
   if (known && g.ux == 0 && g.u == 0) return K(is_zero)(&dm, m->s.width);
   const REAL most_x = K(largest)(&m->s.x, NULL, m->s.width);
   const REAL most_dm = most_x <= REAL_MAX ? K(largest)(&dm, NULL, m->s.width) : most_x;
@@ -83,13 +83,26 @@ INLINE K(row_sums) K(sums_of)(const K(gradient) * s, K(statistic) st, bool layer
   return K(sums_any)(s, st, layer);
 }
 
+/* The rest of measure_gradient for a job whose r has a gradient of its own, or none reaches y. The sums of dy, if there
+ * is one, have to be in range without it: it would hide what underflow took from them. */
+NOINLINE void K(add_dr)(const rms_backward_job *job, K(measured) * m, K(row_sums) g, int64_t i) {
+  const bool layer = job->lay.kind == RMS_KIND_LAYER;
+  const REAL dr = K(dr_of)(job, i);
+  const bool in_range = m->in_range && (!m->s.dy || K(sums_in_range)(g));
+  if (dr != 0) g.ux += layer ? m->st.r * dr : dr;
+  m->co = K(coefficients_of)(&job->lay, m->st, g);
+  const bool nothing = !m->s.dy && dr == 0;
+  const bool fits = layer ? ABS(m->co.a) <= SUM_MOST : m->st.clamped || K(c_in_range)(m->co);
+  m->in_range = in_range && (nothing || (K(sums_in_range)(g) && fits));
+}
+
 /* m->st is known. zero_r: the r of a segment of zeros. */
 INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, int64_t i, bool common, bool gate,
                                 REAL zero_r) {
   bool layer = job->lay.kind == RMS_KIND_LAYER;
   K(row_sums) g = {0, 0};
   m->in_range = K(r_in_range)(m->st);
-  if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !m->st.e, 0) &&
+  if (__builtin_expect(m->st.r == zero_r && !layer && !job->stats_in && !job->drstd && !m->st.e, 0) &&
       K(is_unscaled_zero)(&m->s, common && !m->s.mixed)) {
     m->co = K(coefficients_of)(&job->lay, m->st, g);
     m->in_range = true;
@@ -97,8 +110,12 @@ INLINE void K(measure_gradient)(const rms_backward_job *job, K(measured) * m, in
   }
   if (m->in_range && job->sums_in)
     g.ux = (REAL)job->sums_in[i].ux, g.u = (REAL)job->sums_in[i].u;
-  else if (m->in_range)
+  else if (m->in_range && m->s.dy)
     g = K(sums_of)(&m->s, m->st, layer, common, gate), m->s.kept = gate && m->s.sigmoids;
+  if (__builtin_expect(job->drstd != NULL || !m->s.dy, 0)) {
+    K(add_dr)(job, m, g, i);
+    return;
+  }
   m->co = K(coefficients_of)(&job->lay, m->st, g);
   m->in_range = m->in_range && K(sums_in_range)(g) && (layer || m->st.clamped || K(c_in_range)(m->co));
   if (__builtin_expect(!m->in_range, 0)) m->in_range = K(settle_gradient)(job, m, g);

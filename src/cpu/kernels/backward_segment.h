@@ -30,6 +30,7 @@ typedef struct {
   int64_t width, k, ahead_x, ahead_dy, ahead_gate;
   K(gain_form) gain_form;
   rms_dtype dy_type;
+  REAL shift; /* what the mean's own gradient adds to every dx; 0: nothing */
   bool mixed; /* of a common job */
   bool terms; /* the two terms of dx are rounded on their own */
   bool weight_is_f32, residual_is_f32, before, add_to_dx, sigmoid, stream_dx, stream_residual, stream_dgate;
@@ -76,8 +77,10 @@ INLINE VEC K(round_product)(const K(gradient) * s, VEC v, K(sweep) w) {
   return s->before && !s->weight_is_f32 ? K(round_data)(v, w) : v;
 }
 
+/* s->dy = NULL: zeros. Only an `own` sweep has that. */
 INLINE VEC K(load_dy)(const K(gradient) * s, int64_t j, int n, K(sweep) w) {
   if (!w.mixed && !w.own) return K(load)(s->dy, j, n, false);
+  if (w.own && !s->dy) return V(set)(0);
   return w.common ? K(load_in_place)(s->dy, j, n, s->dy_type) : K(load_as)(s->dy, j, n, s->dy_type);
 }
 
@@ -317,7 +320,7 @@ NOINLINE K(row_sums) K(sums_own)(const K(gradient) * s, K(statistic) st, bool la
 }
 
 NOINLINE K(row_sums) K(sums_any)(const K(gradient) * s, K(statistic) st, bool layer) {
-  if (s->dy_type != T) return K(sums_own)(s, st, layer);
+  if (s->dy_type != T || !s->dy) return K(sums_own)(s, st, layer);
   return K(sum_gradient)(s, st, (K(sweep)){.layer = layer});
 }
 
@@ -443,6 +446,7 @@ INLINE void K(gradient_vector)(const K(gradient) * s, K(gradient_constants) k, K
   }
   dx = K(unscaled)(s, dx, w);
   if (T != REAL_TYPE && !w.common && !w.gate && !w.layer && s->terms) dx = terms;
+  if (!w.common && !w.gate && w.layer && s->shift != 0) dx = V(add)(dx, V(set)(s->shift));
   if (!w.common && s->dgate) dz = V(mul)(after ? V(mul)(dy, K(ungated)(s, h, j, n, w)) : V(mul)(dx, x), gate.slope);
   if (gated) dx = V(mul)(dx, gate.act);
   K(put_dx)(s, dx, j, n, w);
@@ -489,6 +493,7 @@ INLINE void K(write_gradient)(const K(gradient) * given, K(statistic) st, K(coef
   if (w.gate) {
     s.k = INT64_MAX; /* all elements, and the padding of the last vector, are in the statistic */
     s.dresidual = s.bias = NULL;
+    s.shift = 0;
     s.dresidual_out = NULL;
     s.dbias = NULL;
     s.add_to_dx = false;
@@ -516,7 +521,7 @@ NOINLINE void K(write_own)(const K(gradient) * s, K(statistic) st, K(coefficient
 }
 
 NOINLINE void K(write_any)(const K(gradient) * s, K(statistic) st, K(coefficients) co, bool layer) {
-  if (s->dy_type != T) {
+  if (s->dy_type != T || !s->dy) {
     K(write_own)(s, st, co, layer);
     return;
   }

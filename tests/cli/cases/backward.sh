@@ -45,3 +45,30 @@ tool make x.npy f32 1,4 2
 tool make dy.npy f32 1,4 1 2 3 4
 rmsnorm apply x.npy --backward dy.npy -o dy.npy --eps 0
 tool show dy.npy
+
+note "r alone: x = 4, r = 1/4, dx = -x * dr * r^3 / 4; beside dy it is added, to nothing where dy and x are alike"
+tool make x.npy f32 1,4 4
+tool make dr.npy f32 1 64
+rmsnorm apply x.npy --drstd dr.npy -o dx.npy --eps 0
+tool show dx.npy
+tool make dy.npy f32 1,4 4
+rmsnorm apply x.npy --backward dy.npy --drstd dr.npy -o dx.npy --eps 0
+tool show dx.npy
+
+note "of LayerNorm: x = 1 3, r = 1, h = -1 1, dx = dmean / 2 - h * dr / 2; another axis, two groups"
+tool make x.npy f32 2,2,1 1 3
+tool make dr.npy f32 2,1 2 4
+tool make dm.npy f32 2,1 8 16
+rmsnorm apply x.npy --drstd dr.npy --dmean dm.npy -o dx.npy --kind layer --eps 0 --axis 1
+tool show dx.npy
+tool make x.npy f32 1,4 1 3
+tool make dr.npy f32 1,2 2 4
+rmsnorm apply x.npy --drstd dr.npy -o dx.npy --kind layer --eps 0 --groups 2
+tool show dx.npy
+
+note "what does not fit"
+rmsnorm apply x.npy --drstd x.npy -o dx.npy
+rmsnorm apply x.npy --dmean dr.npy -o dx.npy
+rmsnorm apply x.npy --drstd dr.npy -o dx.npy --groups 2 --steps rstd
+rmsnorm apply x.npy --drstd dr.npy --groups 2
+rmsnorm apply x.npy --drstd dr.npy -o dx.npy --groups 2 --y-type bf16
