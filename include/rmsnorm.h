@@ -332,11 +332,11 @@ static inline rms_status rms_forward(const rms_spec *spec, const rms_forward_arg
  *   dweight_j = sum over rows of dy_j*h_j        dbias_j = sum over rows of dy_j
  * and dresidual (and the old dx with RMS_ACCUMULATE_DX) are added to dx before its one rounding. A dy of its own type is
  * widened exactly and takes part as it is.
- * drstd (d) and dmean (e) of the row add what r and the mean are worth of them:
+ * Gradients d = drstd and e = dmean, which reach r and the mean of the row, add to dx:
  *   RMS:        - [j] x_j * (d * r^3) / k
  *   LayerNorm:  - h_j * (d * r^2) / k + e / k
- * with eps outside the root or as a bound, what the derivative of that r gives. So a forward that wrote rstd alone has its
- * backward: no dy, drstd.
+ * and with eps outside the root, or as a bound, what the derivative of that r gives. The backward of a forward that wrote
+ * rstd alone has a drstd and no dy.
  * With a gate after the norm, dm = dy*act(z) stands for dy in all of this and dgate = dy*m*act'(z). With one before, x*act(z)
  * stands for x and d, what dx would be, is the gradient of that product: dx = d*act(z), dgate = d*x*act'(z).
  * RMS_ROUND_BEFORE_WEIGHT differentiates the rounded computation as autograd does: u = T(dy*g), dweight_j = sum of

@@ -5,6 +5,7 @@
  * derives them. */
 #include "bounds.h"
 
+#include <float.h>
 #include "activation_bounds.h"
 #include "number.h"
 
@@ -302,6 +303,28 @@ static ball bound_affine(const verify_row *row, const arithmetic *a, ball h, bal
   return before ? bound_y_before(row, a, q, j) : bound_y_after(row, a, h, j);
 }
 
+/* ---- What nothing is known of: the exceptions of docs/numerics.md, *Range* ---- */
+
+static int is_beyond(const arithmetic *a, double v) {
+  return !isnan(v) && fabs(v) > (a->lanes == 32 ? DBL_MAX : (double)FLT_MAX);
+}
+
+/* What is normalised is a product with a gate, or a sum with a residual, that leaves the arithmetic; or there is a NaN
+ * outside a statistic, which may or may not reach the other elements. */
+static int is_group_lost(const verify_row *row, const arithmetic *a, int64_t index) {
+  for (int64_t j = 0; j < row->width; j++) {
+    const double v = row->v[index * row->width + j].hi;
+    if (is_beyond(a, v) || (isnan(v) && !row->in_stat[j])) return 1;
+  }
+  return 0;
+}
+
+static void lose_forward(verify_row *row, int64_t index) {
+  row->r_error[index] = row->mean_error[index] = -1;
+  for (int64_t j = index * row->width; j < (index + 1) * row->width; j++)
+    row->y_error[j] = -1;
+}
+
 static double affine_size(const verify_row *row, int64_t j) {
   return row->h_size[j] * (row->g ? fabs(row->g[j]) : 1) + (row->b ? fabs(row->b[j]) : 0);
 }
@@ -324,6 +347,7 @@ void verify_bound_forward(verify_row *row) {
       }
       row->y_error[j] = y.e;
     }
+    if (is_group_lost(row, &a, i)) lose_forward(row, i);
   }
 }
 
@@ -531,6 +555,36 @@ static void bound_dweight_term(verify_row *row, const arithmetic *a, int64_t j) 
   row->dw_error[j] = term.e;
 }
 
+/* The same of a gradient: dy*act(z) leaves the arithmetic, or u the type that it is rounded to; or a NaN in dy stands
+ * beside a statistic of zero with eps outside the root, and is multiplied by a slope that is not there. */
+static int is_gradient_lost(const verify_row *row, const arithmetic *a, int64_t index) {
+  const int sloped = row->spec.eps_place == RMS_EPS_INSIDE || row->group[index].rms.hi > 0;
+  if (is_group_lost(row, a, index)) return 1;
+  for (int64_t j = index * row->width; j < (index + 1) * row->width; j++)
+    if (is_beyond(a, row->dm[j].hi) || isinf(row->u[j].hi) ||
+        ((!sloped || row->group[index].clamped) && isnan(row->u[j].hi)))
+      return 1;
+  return 0;
+}
+
+static void lose_backward(verify_row *row, int64_t index) {
+  for (int64_t j = index * row->width; j < (index + 1) * row->width; j++)
+    row->dx_error[j] = row->dz_error[j] = row->dw_error[j] = row->dm_error[j] = -1;
+}
+
+/* The products on the way to dx and dz, of which the results may be numbers. */
+static void lose_products(verify_row *row, const arithmetic *a, int64_t index) {
+  for (int64_t j = index * row->width; row->z && j < (index + 1) * row->width; j++) {
+    const double d = row->d[j].hi;
+    if (is_gated_after(row)) {
+      if (is_beyond(a, row->dy[j] * row->m[j].hi)) row->dz_error[j] = -1;
+      continue;
+    }
+    if (is_beyond(a, d)) row->dx_error[j] = -1;
+    if (is_beyond(a, d) || is_beyond(a, d * row->x[j])) row->dz_error[j] = -1;
+  }
+}
+
 void verify_bound_backward(verify_row *row) {
   arithmetic a = arithmetic_of(&row->spec);
   bound_v(row, &a);
@@ -550,6 +604,8 @@ void verify_bound_backward(verify_row *row) {
       bound_layer_gradient(row, &a, &in, &s, i);
     else
       bound_rms_gradient(row, &a, &in, &s, i);
+    lose_products(row, &a, i);
+    if (is_gradient_lost(row, &a, i)) lose_backward(row, i);
     if (knows_drstd(row, &row->group[i])) continue;
     for (int64_t j = i * row->width; j < (i + 1) * row->width; j++)
       row->dx_error[j] = row->dz_error[j] = -1;

@@ -18,20 +18,22 @@ static inline dd dd_from(double a) {
   return (dd){a, 0};
 }
 
-/* |a| >= |b| or a = 0 */
+/* |a| >= |b| or a = 0. What is infinite or NaN has no second part. */
 static inline dd dd_fast_sum(double a, double b) {
   double sum = a + b;
-  return (dd){sum, b - (sum - a)};
+  if (!isfinite(a)) return dd_from(a); /* b may be NaN then, of a finite number that left the range */
+  return (dd){sum, isfinite(sum) ? b - (sum - a) : 0};
 }
 
 static inline dd dd_exact_sum(double a, double b) {
   double sum = a + b, part = sum - a;
+  if (!isfinite(sum)) return dd_from(sum);
   return (dd){sum, (a - (sum - part)) + (b - part)};
 }
 
 static inline dd dd_exact_product(double a, double b) {
   double product = a * b;
-  return (dd){product, fma(a, b, -product)};
+  return (dd){product, isfinite(product) ? fma(a, b, -product) : 0};
 }
 
 static inline dd dd_add(dd a, dd b) {
@@ -71,7 +73,8 @@ static inline dd dd_sqrt(dd a) {
 
 /* Exact but for underflow. */
 static inline dd dd_scale(dd a, int exponent) {
-  return (dd){ldexp(a.hi, exponent), ldexp(a.lo, exponent)};
+  double hi = ldexp(a.hi, exponent);
+  return (dd){hi, isfinite(hi) ? ldexp(a.lo, exponent) : 0};
 }
 
 /* A double that rounds to every type of at most 51 bits as the exact sum does: cut towards zero, last bit set if

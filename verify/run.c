@@ -31,6 +31,7 @@ static void compare(verify_result *result, const verify_worst *where, rms_dtype 
     result->elements++;
     return;
   }
+  if (dtype == RMS_F64 && fabs(exact.hi) < 0x1p-960) error += 0x1p-1074; /* double-double has no digits below */
   if (isnan(error)) error = (double)INFINITY; /* a product of a bound without end and of zero */
   double got = where->got, low = round_end(dtype, exact, -error), high = round_end(dtype, exact, error);
   int inside = isnan(exact.hi) ? isnan(got) : !(error < (double)INFINITY) ? !isnan(got) : got >= low && got <= high;
@@ -76,6 +77,7 @@ typedef struct column {
   dd sum;
   double error, magnitude, size;
   int unknown; /* a term may be infinite or not */
+  int lost;    /* nothing is known of a term    */
 } column;
 
 /* Rows of doubles. A row of x, then of what is beside it, what was there before and what is there now. */
@@ -204,7 +206,7 @@ static void bound_block(const walk *w, const quantised_row *q, int64_t from, ver
   int known = 1;
   for (int64_t j = from; j < to; j++) {
     const float low = end_of_y(w, j, -1), high = end_of_y(w, j, 1);
-    if (!(low >= -FLT_MAX && high <= FLT_MAX)) known = 0;
+    if (!(low >= -FLT_MAX && high <= FLT_MAX) || w->row.y_error[j] < 0) known = 0;
     const float nearest = low > 0 ? low : high < 0 ? -high : 0, farthest = -low > high ? -low : high;
     if (nearest > least) least = nearest;
     if (farthest > most) most = farthest;
@@ -358,6 +360,8 @@ static void add_to_columns(walk *w, int64_t inner) {
   for (int64_t j = 0; j < w->spec.cols; j++) {
     column *dw = &w->dweight[start + j], *db = &w->dbias[start + j];
     dw->unknown |= isinf(w->row.dw[j].hi) || !(w->row.dw_error[j] < (double)INFINITY);
+    dw->lost |= w->row.dw_error[j] < 0;
+    db->lost |= w->row.dm_error[j] < 0;
     dw->sum = dd_add(dw->sum, w->row.dw[j]);
     dw->error += w->row.dw_error[j];
     dw->magnitude += fabs(w->row.dw[j].hi);
@@ -401,7 +405,8 @@ static void backward_row(walk *w, int64_t outer, int64_t inner, verify_result *r
  * range to either side, whatever the total is. */
 static int parts_may_overflow(const walk *w, const column *s) {
   const double most = w->spec.dtype == RMS_F64 ? DBL_MAX : (double)FLT_MAX;
-  return s->magnitude + s->error > most && !(s->magnitude <= fabs(s->sum.hi)); /* the sum may be NaN */
+  const int one_sign = isfinite(s->magnitude) && s->magnitude <= fabs(s->sum.hi); /* the sum may be NaN */
+  return s->magnitude + s->error > most && !one_sign;
 }
 
 static void compare_columns(walk *w, verify_role role, const column *columns, int accumulate, verify_result *result) {
@@ -416,7 +421,7 @@ static void compare_columns(walk *w, verify_role role, const column *columns, in
       w->row.dw[j] = accumulate ? dd_add(s->sum, dd_from(w->rows[ROW_OLD][j])) : s->sum;
       w->rows[ROW_SIZES][j] = s->size;
       w->row.dw_error[j] = accumulate ? error + 0x1p-52 * (s->magnitude + fabs(w->rows[ROW_OLD][j])) : error;
-      if ((s->unknown && verify_is_stepwise(&w->spec)) || parts_may_overflow(w, s)) w->row.dw_error[j] = -1;
+      if ((s->unknown && verify_is_stepwise(&w->spec)) || s->lost || parts_may_overflow(w, s)) w->row.dw_error[j] = -1;
     }
     compare_row(w, (verify_row_at){role, 0, h}, (exact_row){w->row.dw, w->row.dw_error, w->rows[ROW_SIZES]}, result);
   }
