@@ -64,7 +64,7 @@ static const char EXAMPLES[] =
 
 static const char NOTES[] =
     "The last axis is normalised; any axes may stand before it. --axis names another, as 1 of images (N, C, H, W):\n"
-    "not with --quantised, and for rows of at most 50 KB in all tensors together.\n"
+    "not with --quantised.\n"
     "Types: float32, float64, float16 and bfloat16 as ml_dtypes stores it (read it back with\n"
     "numpy.load(f).view(ml_dtypes.bfloat16)). Outputs have the type of IN.npy; rstd and mean are float32, for\n"
     "float64 data float64; dweight and dbias have the type of the weight. With --backward dx has the type of DY.npy\n"
@@ -574,8 +574,6 @@ static int run_operation(const apply_job *job) {
   const rms_executor *threads = pool ? &executor : NULL;
   rms_status status = is_backward(o) ? run_backward(job, threads) : run_forward(job, threads);
   rms_pool_destroy(pool);
-  if (status == RMS_E_UNSUPPORTED && job->rows.col_stride > 1)
-    return cli_error("--axis", "a row of %s takes more than 50 KB in all tensors together", o->input);
   return status == RMS_OK ? CLI_OK : cli_error(o->input, "%s", rms_status_string(status));
 }
 

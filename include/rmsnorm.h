@@ -13,9 +13,10 @@
  *   7. instruction sets          rms_isa_*
  *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
  *
- * The library allocates nothing (except in rms_pool_create), starts no thread by itself, takes no lock (except in a pool)
- * and keeps no state except the choice of instruction set, the streaming threshold, and which of several ways with the same
- * bits it has timed to be quickest. Every function may be called from any thread at any time.
+ * The library allocates nothing (except in rms_pool_create, and during calls on wide rows of "channels first", section 3),
+ * starts no thread by itself, takes no lock (except in a pool) and keeps no state except the choice of instruction set, the
+ * streaming threshold, and which of several ways with the same bits it has timed to be quickest. Every function may be
+ * called from any thread at any time.
  *
  * Every argument is checked before the first byte is written: a call that returns anything other than RMS_OK has changed
  * nothing.
@@ -216,7 +217,10 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
  * Channels first: images [n][channels][height][width] whose channels are normalised are outer = n, inner = height*width,
  * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
  * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
- * rows lie next to each other (inner_stride = 1). */
+ * rows lie next to each other (inner_stride = 1).
+ * On the CPU a call allocates memory, and frees it at its end, where a row takes more than 50 KB in all such tensors together
+ * (y in the place of an x of its size counts once): up to 8 MB, or one row if that is more, for each task that may run at
+ * once. RMS_E_MEMORY: there was none, and nothing has changed. */
 typedef struct rms_view {
   void *data;
   int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */
@@ -314,9 +318,7 @@ typedef struct rms_executor rms_executor;
  *   RSTD, ALL               with partial, drstd or dmean, or in the split form
  *   drstd, dmean            in the split form: section 5 says how its sums take them; dmean with RMS is RMS_E_ARGUMENT
  *   q                       in the split form
- *   col_stride above 1      with weight_per_inner or q, and on the CPU with rows that take more than 50 KB in all such
- *                           tensors together; y in the place of an x of its size counts once. rmsnorm_cuda.h has what
- *                           GPUs lack */
+ *   col_stride above 1      with weight_per_inner or q. rmsnorm_cuda.h has what GPUs lack */
 
 /* y = norm(x [+ residual]) * g [+ bias]; with a gate, see rms_gate_place: x*act(z) is (x + residual)*act(z) there.
  *

@@ -16,9 +16,8 @@
  *     touches memory. Other kernels, copies and events are not affected. The call itself may start before such a kernel
  *     ahead of it has ended, and waits for it likewise.
  *
- * Not offered, besides what rmsnorm.h says of both (the limit of 50 KB is the CPU's): rows whose elements
- * lie apart (col_stride above 1) with f64 data, with RMS_GAIN_AS_WEIGHT, with drstd or dmean, or in the split form.
- * These are RMS_E_UNSUPPORTED.
+ * Not offered, besides what rmsnorm.h says of both: rows whose elements lie apart (col_stride above 1) with f64 data,
+ * with RMS_GAIN_AS_WEIGHT, with drstd or dmean, or in the split form. These are RMS_E_UNSUPPORTED.
  *
  * Same row, same bits: the result of a row does not depend on the number of rows, its position, alignment or strides,
  * and is the same on every run. The exception are rows whose elements lie apart: but for RMS_STEPS_RSTD and

@@ -77,7 +77,7 @@ typedef struct t_around {
 typedef struct t_layout {
   int64_t outer_gap, inner_gap; /* unused elements after each outer block and each row */
   int inner_major;              /* 1: the outer index varies fastest in memory */
-  int channels_first; /* 1: the inner index does, and inner_gap lies after each column of it: short rows only */
+  int channels_first;           /* 1: the inner index does, and inner_gap lies after each column of it */
   t_flush flush;
   size_t offset;        /* T_FLUSH_START only: rows start this many bytes after a page boundary */
   size_t behind;        /* T_FLUSH_START only: y, dx and dgate start this many bytes behind the others in that sense */

@@ -163,9 +163,11 @@ static const verify_template templates[] = {
     {"channels first", "layer:fwd:%s:1x17x%s:channels=first:bias:out=y+stats", 1, NARROW},
     {"channels first", "rms:fwd:%s:2x3x%s:channels=first:pad=3:res:inplace", 1, NARROW},
     {"channels first", "rms:fwd:%s:1x9x%s:channels=first:gate=after:round=before:data=mixed", 1, NARROW},
+    {"channels first", "layer:fwd:%s:1x2x40001:channels=first:bias:out=y+stats", 0, NARROW},
     {"channels first gradient", "layer:bwd:%s:2x7x%s:channels=first:bias", 1, NARROW},
     {"channels first gradient", "rms:bwd:%s:1x11x%s:channels=first:pad=1:recompute:acc:threads=3", 1, NARROW},
     {"channels first gradient", "prms:bwd:%s:2x5x%s:channels=first:p=0.3:idx:inplace", 1, NARROW},
+    {"channels first gradient", "rms:bwd:%s:1x2x12001:channels=first:gate=after:bias", 0, NARROW},
     {"end of the range", "rms:fwd:%s:3x%s:data=huge", 1, ALL},
     {"end of the range", "rms:fwd:%s:3x%s:data=tiny", 1, ALL},
     {"end of the range", "rms:fwd:%s:3x%s:data=tiny:eps=0", 1, ALL},
@@ -234,7 +236,7 @@ static void fill_template(const char *text, const char *first, const char *secon
 
 int verify_suite_problem(const verify_template *t, rms_dtype dtype, int64_t cols, verify_problem *problem) {
   char text[VERIFY_TEXT_MAX], size[24], message[256];
-  if (!(t->types >> dtype & 1)) return 0;
+  if (!(t->types >> dtype & 1) || (!t->multiple && cols > 1)) return 0;
   snprintf(size, sizeof size, "%lld", (long long)(cols * t->multiple));
   fill_template(t->text, verify_dtype_name(dtype), size, text, sizeof text);
   if (verify_problem_parse(text, problem, message, sizeof message)) {

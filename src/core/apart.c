@@ -20,7 +20,8 @@ enum { ALONE = -1 };
 
 typedef struct {
   const rms_kernels *kernels;
-  const rms_layout *lay; /* of the call */
+  const rms_tiles *tiles; /* of the call */
+  const rms_layout *lay;
   const tensor *tensors;
   int count;
   int64_t row, rows; /* of the tile */
@@ -36,30 +37,72 @@ static bool shares(const tensor *tensors, const tensor *e) {
   return e->partner != ALONE && !e->read && is_apart(&tensors[e->partner]) && tensors[e->partner].size == e->size;
 }
 
+/* INT64_MAX: more than there is. */
 static int64_t apart_bytes(const rms_layout *lay, const tensor *tensors, int count) {
-  int64_t bytes = 0, cols = lay->width * lay->groups;
+  int64_t bytes = 0;
   for (int i = 0; i < count; i++)
     if (is_apart(&tensors[i]) && !shares(tensors, &tensors[i])) bytes += tensors[i].size;
-  return bytes && cols > RMS_APART_BYTES ? RMS_APART_BYTES + 1 : bytes * cols;
+  return __builtin_mul_overflow(bytes, lay->width * lay->groups, &bytes) ? INT64_MAX : bytes;
 }
 
-/* As many rows as there is room for, in whole lines where that is possible. */
-static int64_t tile_rows(const rms_layout *lay) {
-  const int64_t most = 64, fit = RMS_APART_BYTES / lay->apart;
-  if (fit >= most) return most;
-  return fit >= 16 ? fit & ~(int64_t)15 : fit;
+enum { APART_LINE = 64 };
+
+/* On the stack: as many rows as there is room for, in whole lines where that is possible. */
+static rms_tiles tiles_on_stack(const rms_layout *lay) {
+  const int64_t most = 64, line = 16, fit = RMS_APART_BYTES / lay->apart;
+  rms_tiles tiles = {.rows = fit < most ? fit : most, .whole = line, .unit = 1};
+  if (tiles.rows >= line) tiles.rows &= ~(line - 1);
+  return tiles;
+}
+
+/* On the heap: the rows of a line, up to four lines where these stay in a cache, and less than one only where a line
+ * takes too much memory. A line that is gathered in parts is read from memory as often (docs/log/cpu.md). */
+static rms_tiles tiles_on_heap(const rms_layout *lay, const tensor *tensors, int count) {
+  const int64_t cached = (int64_t)3 << 20, most = (int64_t)8 << 20;
+  int64_t least = 8, row, lines;
+  for (int i = 0; i < count; i++)
+    if (is_apart(&tensors[i]) && tensors[i].size < least) least = tensors[i].size;
+  rms_tiles tiles = {.rows = 1, .whole = APART_LINE / least, .unit = 1, .bytes = INT64_MAX};
+  if (__builtin_add_overflow(lay->apart, 2 * APART_LINE * count, &row)) return tiles;
+  lines = cached / tiles.whole / row;
+  tiles.rows = tiles.whole * (lines < 1 ? 1 : lines > 4 ? 4 : lines);
+  if (tiles.rows > most / row) tiles.rows = most / row ? most / row : 1;
+  if (tiles.rows > lay->inner) tiles.rows = lay->inner;
+  tiles.unit = tiles.rows < tiles.whole ? tiles.rows : tiles.whole;
+  tiles.bytes = tiles.rows * row;
+  return tiles;
+}
+
+static rms_tiles tiles_of(const rms_layout *lay, const tensor *tensors, int count) {
+  return lay->apart > RMS_APART_BYTES ? tiles_on_heap(lay, tensors, count) : tiles_on_stack(lay);
+}
+
+/* Where a task gathers its tiles. */
+static char *enter_room(const rms_tiles *tiles, char *stack) {
+  return tiles->bytes ? rms_claim_room(&tiles->rooms) : stack;
+}
+
+static void leave_room(const rms_tiles *tiles, char *room) {
+  if (tiles->bytes) rms_release_room(room);
 }
 
 /* Tiles start at whole tiles from the first row of an outer index, so that their lines are whole if those of the tensor
  * are. Tiles of fewer rows than a line has are all of about the same size, so that none has just a row or two. */
 static int64_t tile_end(const tile *t, int64_t last) {
-  const int64_t at = t->row % t->lay->inner, in_image = t->lay->inner - at, fit = tile_rows(t->lay);
+  const int64_t at = t->row % t->lay->inner, in_image = t->lay->inner - at, fit = t->tiles->rows;
   const int64_t rows = in_image < last - t->row ? in_image : last - t->row, left = fit - at % fit;
-  if (fit < 16) {
+  if (fit < t->tiles->whole) {
     const int64_t tiles = (rows + fit - 1) / fit;
     return t->row + (rows + tiles - 1) / tiles;
   }
   return t->row + (rows < left ? rows : left);
+}
+
+/* From one gathered row to the next. On the heap an odd number of cache lines, so that the rows of a tile do not
+ * compete for places in the caches. */
+static int64_t pitch_of(const tile *t, const tensor *e) {
+  const int64_t bytes = t->lay->width * t->lay->groups * e->size;
+  return t->tiles->bytes ? ((bytes + APART_LINE - 1) / APART_LINE | 1) * APART_LINE : bytes;
 }
 
 static char *first_of(const tile *t, const rms_rows *rows) {
@@ -79,13 +122,13 @@ static void open_tile(const tile *t) {
     e->given->data = at;
     e->given->outer = e->rows->inner;
     if (!is_apart(e)) continue;
-    e->given->outer = cols * e->size;
+    e->given->outer = pitch_of(t, e);
     e->given->data = room;
     if (shares(t->tensors, e))
       e->given->data = t->tensors[e->partner].given->data;
     else
-      room += t->rows * cols * e->size;
-    if (e->read) t->kernels->gather(e->given->data, cols * e->size, at, e->rows, e->size, t->rows, cols);
+      room += t->rows * e->given->outer;
+    if (e->read) t->kernels->gather(e->given->data, e->given->outer, at, e->rows, e->size, t->rows, cols);
   }
 }
 
@@ -94,7 +137,7 @@ static void close_tile(const tile *t) {
   for (int i = 0; i < t->count; i++) {
     const tensor *e = &t->tensors[i];
     if (is_apart(e) && e->written)
-      t->kernels->scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, cols * e->size, t->rows, cols,
+      t->kernels->scatter(first_of(t, e->rows), e->rows, e->size, e->given->data, e->given->outer, t->rows, cols,
                           e->past);
   }
 }
@@ -120,6 +163,13 @@ int64_t rms_forward_apart_bytes(const rms_forward_job *job) {
   return apart_bytes(&job->lay, tensors, FORWARD_TENSORS);
 }
 
+rms_tiles rms_plan_forward_tiles(const rms_forward_job *job) {
+  rms_forward_job sub;
+  tensor tensors[FORWARD_TENSORS];
+  list_tensors(job, &sub, tensors);
+  return tiles_of(&job->lay, tensors, FORWARD_TENSORS);
+}
+
 static void *array_at(const void *array, int64_t elements, int64_t size) {
   return array ? (char *)(uintptr_t)array + elements * size : NULL;
 }
@@ -134,14 +184,13 @@ static bool is_in_lanes(const rms_forward_job *job) {
 }
 
 /* One tile by a kernel for contiguous rows. Returns the row behind it. */
-static int64_t forward_tile(const rms_forward_job *job, const rms_kernels *kernels, rms_forward_fn *kernel,
-                            int64_t first, int64_t last) {
-  _Alignas(64) char room[RMS_APART_BYTES];
+static int64_t forward_tile(const rms_forward_job *job, const rms_tiles *tiles, char *room, const rms_kernels *kernels,
+                            rms_forward_fn *kernel, int64_t first, int64_t last) {
   const rms_layout *lay = &job->lay;
   const int64_t statistic = lay->dtype == RMS_F64 ? 8 : 4, segment = first * lay->groups;
   rms_forward_job sub = *job;
   tensor tensors[FORWARD_TENSORS];
-  tile t = {kernels, lay, tensors, FORWARD_TENSORS, first, 0, room};
+  tile t = {kernels, tiles, lay, tensors, FORWARD_TENSORS, first, 0, room};
   list_tensors(job, &sub, tensors);
   sub.stream_y = sub.stream_residual = sub.fetch_ahead = false;
   sub.lay.inner = 1;
@@ -157,13 +206,16 @@ static int64_t forward_tile(const rms_forward_job *job, const rms_kernels *kerne
   return first + t.rows;
 }
 
-void rms_forward_apart(const rms_forward_job *job, const rms_kernels *kernels, rms_forward_fn *kernel, int64_t first,
-                       int64_t last) {
+void rms_forward_apart(const rms_forward_job *job, const rms_tiles *tiles, const rms_kernels *kernels,
+                       rms_forward_fn *kernel, int64_t first, int64_t last) {
+  _Alignas(64) char stack[RMS_APART_BYTES];
+  char *room = enter_room(tiles, stack);
   const bool in_lanes = is_in_lanes(job);
   while (first < last) {
     if (in_lanes) first = kernels->forward_tiles[job->lay.dtype](job, first, last);
-    if (first < last) first = forward_tile(job, kernels, kernel, first, last);
+    if (first < last) first = forward_tile(job, tiles, room, kernels, kernel, first, last);
   }
+  leave_room(tiles, room);
   if (job->stream_y || job->stream_residual) kernels->fence();
 }
 
@@ -188,6 +240,13 @@ int64_t rms_backward_apart_bytes(const rms_backward_job *job) {
     return 0;
   list_gradients(job, &sub, tensors);
   return apart_bytes(&job->lay, tensors, GRADIENT_TENSORS);
+}
+
+rms_tiles rms_plan_backward_tiles(const rms_backward_job *job) {
+  rms_backward_job sub;
+  tensor tensors[GRADIENT_TENSORS];
+  list_gradients(job, &sub, tensors);
+  return tiles_of(&job->lay, tensors, GRADIENT_TENSORS);
 }
 
 static void open_gradients(const tile *t, const rms_backward_job *job, rms_backward_job *sub) {
@@ -224,12 +283,13 @@ static void clear_totals(const rms_backward_job *job, const rms_column_sums *sum
   if (sums->dbias_total) memset(sums->dbias_total, 0, bytes);
 }
 
-void rms_backward_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_fn *kernel,
-                        const rms_column_sums *sums, int64_t first, int64_t last) {
-  _Alignas(64) char room[RMS_APART_BYTES];
+void rms_backward_apart(const rms_backward_job *job, const rms_tiles *tiles, const rms_kernels *kernels,
+                        rms_backward_fn *kernel, const rms_column_sums *sums, int64_t first, int64_t last) {
+  _Alignas(64) char stack[RMS_APART_BYTES];
+  char *room = enter_room(tiles, stack);
   rms_backward_job sub = *job;
   tensor tensors[GRADIENT_TENSORS];
-  tile t = {kernels, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  tile t = {kernels, tiles, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
   const bool sums_up = sums->dweight_block || sums->dbias_block;
   int64_t block = sums_up ? first + RMS_BLOCK_ROWS : last; /* where the block of rows that is summed ends */
   clear_totals(job, sums);
@@ -244,15 +304,17 @@ void rms_backward_apart(const rms_backward_job *job, const rms_kernels *kernels,
     block = run_blocks(&t, &sub, kernel, sums, block, last);
     close_tile(&t);
   }
+  leave_room(tiles, room);
   if (job->stream_dx || job->stream_residual || job->stream_dgate) kernels->fence();
 }
 
-void rms_backward_stats_apart(const rms_backward_job *job, const rms_kernels *kernels, rms_backward_stats_fn *kernel,
-                              int64_t first, int64_t last) {
-  _Alignas(64) char room[RMS_APART_BYTES];
+void rms_backward_stats_apart(const rms_backward_job *job, const rms_tiles *tiles, const rms_kernels *kernels,
+                              rms_backward_stats_fn *kernel, int64_t first, int64_t last) {
+  _Alignas(64) char stack[RMS_APART_BYTES];
+  char *room = enter_room(tiles, stack);
   rms_backward_job sub = *job;
   tensor tensors[GRADIENT_TENSORS];
-  tile t = {kernels, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
+  tile t = {kernels, tiles, &job->lay, tensors, GRADIENT_TENSORS, first, 0, room};
   list_gradients(job, &sub, tensors);
   sub.lay.inner = 1;
   sub.lay.apart = 0;
@@ -262,4 +324,5 @@ void rms_backward_stats_apart(const rms_backward_job *job, const rms_kernels *ke
     open_gradients(&t, job, &sub);
     kernel(&sub, 0, t.rows * job->lay.groups);
   }
+  leave_room(tiles, room);
 }

@@ -22,6 +22,8 @@ typedef struct {
   int64_t parts;           /* that the columns are finished in */
   rms_columns_fn *columns; /* makes gradients of the sums of one block, which all rows are (or those of an inner index
                               may be); or NULL */
+  int64_t rows;            /* of the call, and their tiles, where their elements lie apart */
+  rms_tiles tiles;
 } backward_run;
 
 /* As in the forward: of jobs whose rows the kernels take together, because all others go one way. */
@@ -98,7 +100,7 @@ static void run_chunk(const backward_run *r, const rms_backward_job *job, int64_
   if (sums.dweight_block) memset(sums.dweight_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (sums.dbias_block) memset(sums.dbias_block, 0, (size_t)(r->plan.elements * r->plan.real));
   if (job->lay.apart)
-    rms_backward_apart(job, r->kernels, r->kernel, &sums, first, last);
+    rms_backward_apart(job, &r->tiles, r->kernels, r->kernel, &sums, first, last);
   else if (is_by_inner(&job->lay, last - first))
     run_by_inner(r, job, &sums, first, last);
   else
@@ -124,14 +126,15 @@ static void run_chunks(const void *arg, int64_t first, int64_t last) {
       run_chunk(r, &r->job, chunk);
 }
 
-/* Rows whose elements lie apart; no sums over them are wanted. */
+/* Units first..last-1 of rows whose elements lie apart; no sums over them are wanted. */
 static void run_rows_apart(const void *arg, int64_t first, int64_t last) {
   const backward_run *r = arg;
   const rms_column_sums none = {NULL, NULL, NULL, NULL};
+  const int64_t from = first * r->tiles.unit, end = last * r->tiles.unit, to = end < r->rows ? end : r->rows;
   if (r->job.sums_out)
-    rms_backward_stats_apart(&r->job, r->kernels, r->stats_kernel, first, last);
+    rms_backward_stats_apart(&r->job, &r->tiles, r->kernels, r->stats_kernel, from, to);
   else
-    rms_backward_apart(&r->job, r->kernels, r->kernel, &none, first, last);
+    rms_backward_apart(&r->job, &r->tiles, r->kernels, r->kernel, &none, from, to);
 }
 
 static void run_rows_by(const void *arg, int64_t first, int64_t last, rms_way way) {
@@ -365,6 +368,23 @@ static void run_sums(backward_run *r, int64_t segments, const rms_executor *exec
   rms_run_tasks(executor, r->parts, far * chunks * 8 * (r->plan.elements / r->parts), run_finish, r);
 }
 
+static rms_status backward_apart(backward_run *r, bool wants_sums, int64_t segments, const rms_executor *executor) {
+  r->rows = segments / r->job.lay.groups;
+  r->tiles = rms_plan_backward_tiles(&r->job);
+  const int64_t units = (r->rows + r->tiles.unit - 1) / r->tiles.unit;
+  const int64_t bytes_each = r->tiles.unit * r->job.lay.groups * r->traffic;
+  const int64_t tasks = wants_sums
+                            ? rms_tasks_at_once(executor, r->plan.chunks, chunk_traffic(&r->plan, segments, r->traffic))
+                            : rms_tasks_at_once(executor, units, bytes_each);
+  if (!rms_open_rooms(&r->tiles.rooms, tasks, r->tiles.bytes)) return RMS_E_MEMORY;
+  if (wants_sums)
+    run_sums(r, segments, executor);
+  else
+    rms_run_tasks(executor, units, bytes_each, run_rows_apart, r);
+  rms_close_rooms(&r->tiles.rooms);
+  return RMS_OK;
+}
+
 static rms_status backward(const rms_spec *spec, const rms_backward_args *args, int flags, const rms_stat *stats,
                            const rms_grad_sum *sums_in, rms_grad_sum *sums_out, const rms_executor *executor) {
   backward_run r;
@@ -398,10 +418,9 @@ static rms_status backward(const rms_spec *spec, const rms_backward_args *args, 
   if (!sums_out) choose_gradient_stores(&r.job, segments, r.traffic, wants_sums ? &r.plan : NULL, executor);
   r.columns =
       wants_sums && is_one_block(&r) ? (wide ? kernels->wide_columns : kernels->columns)[r.job.lay.dtype] : NULL;
+  if (r.job.lay.apart) return backward_apart(&r, wants_sums, segments, executor);
   if (wants_sums)
     run_sums(&r, segments, executor);
-  else if (r.job.lay.apart)
-    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_rows_apart, &r);
   else
     rms_run_tasks(executor, segments, r.traffic, run_rows, &r);
   return RMS_OK;

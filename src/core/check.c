@@ -271,7 +271,7 @@ static bool lacks_apart(const rms_layout *lay, int flags) {
   bool split = (flags & (RMS_CHECK_SPLIT | RMS_CHECK_STATS)) && !(flags & RMS_CHECK_QUERY);
   if (!lay->apart) return false;
   if (flags & RMS_CHECK_DEVICE) return lay->per_inner || split || lay->dtype == RMS_F64 || lay->gain_as_weight;
-  return lay->per_inner || lay->apart > RMS_APART_BYTES;
+  return lay->per_inner;
 }
 
 rms_status rms_check_forward(const rms_spec *spec, const rms_forward_args *args, int flags, const rms_stat *stats_in,

@@ -15,6 +15,8 @@ typedef struct {
   rms_forward_fn *kernel;
   const rms_kernels *kernels;
   int64_t traffic; /* bytes of all the tensors of rows that one segment touches */
+  int64_t rows;    /* of the call, and their tiles, where their elements lie apart */
+  rms_tiles tiles;
 } forward_run;
 
 /* Whether it makes a difference in which way the rows of a job that streams are written: where little is computed. */
@@ -39,9 +41,22 @@ static void run_forward(const void *arg, int64_t first, int64_t last) {
     r->kernel(&r->job, first, last);
 }
 
+/* Units first..last-1 of rows whose elements lie apart. */
 static void run_forward_apart(const void *arg, int64_t first, int64_t last) {
   const forward_run *r = arg;
-  rms_forward_apart(&r->job, r->kernels, r->kernel, first, last);
+  const int64_t end = last * r->tiles.unit, rows = r->rows;
+  rms_forward_apart(&r->job, &r->tiles, r->kernels, r->kernel, first * r->tiles.unit, end < rows ? end : rows);
+}
+
+static rms_status forward_apart(forward_run *r, const rms_executor *executor) {
+  r->tiles = rms_plan_forward_tiles(&r->job);
+  const int64_t units = (r->rows + r->tiles.unit - 1) / r->tiles.unit;
+  const int64_t bytes_each = r->tiles.unit * r->job.lay.groups * r->traffic;
+  if (!rms_open_rooms(&r->tiles.rooms, rms_tasks_at_once(executor, units, bytes_each), r->tiles.bytes))
+    return RMS_E_MEMORY;
+  rms_run_tasks(executor, units, bytes_each, run_forward_apart, r);
+  rms_close_rooms(&r->tiles.rooms);
+  return RMS_OK;
 }
 
 static void run_quantised(const void *arg, int64_t first, int64_t last) {
@@ -100,10 +115,8 @@ static rms_status forward(const rms_spec *spec, const rms_forward_args *args, in
   r.traffic = segment_traffic(&r.job);
   if (!stats_out) choose_stores(&r.job, segments, r.traffic, executor);
   r.kernels = r.job.lay.dtype == RMS_F16 ? kernels : own;
-  if (r.job.lay.apart) {
-    rms_run_tasks(executor, segments / r.job.lay.groups, r.traffic * r.job.lay.groups, run_forward_apart, &r);
-    return RMS_OK;
-  }
+  r.rows = segments / r.job.lay.groups;
+  if (r.job.lay.apart) return forward_apart(&r, executor);
   rms_run_tasks(executor, segments, r.traffic, r.job.q.rows.data ? run_quantised : run_forward, &r);
   return RMS_OK;
 }

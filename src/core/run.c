@@ -50,17 +50,28 @@ static int64_t task_count(int64_t concurrency, int64_t count, int64_t bytes_each
   return rounds > 1 ? rounds * concurrency : concurrency;
 }
 
-void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
-                   void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
-  if (count == 0) return;
+/* What each task takes of what is counted. */
+static int64_t task_size(const rms_executor *executor, int64_t count, int64_t bytes_each) {
   if (bytes_each < 1) bytes_each = 1;
   bool small = bytes_each < RMS_SERIAL_BYTES && count * bytes_each < RMS_SERIAL_BYTES;
   int64_t worth = executor && !small ? task_count(executor->concurrency, count, bytes_each) : 1;
-  tasks t = {run, arg, count, (count + worth - 1) / worth};
+  return (count + worth - 1) / worth;
+}
+
+void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
+                   void (*run)(const void *arg, int64_t first, int64_t last), const void *arg) {
+  if (count == 0) return;
+  tasks t = {run, arg, count, task_size(executor, count, bytes_each)};
   if (t.each == count)
     run_range(&t, 0, count);
   else
     executor->run(executor->ctx, (count + t.each - 1) / t.each, run_task, &t);
+}
+
+int64_t rms_tasks_at_once(const rms_executor *executor, int64_t count, int64_t bytes_each) {
+  if (count == 0) return 0;
+  const int64_t each = task_size(executor, count, bytes_each), all = (count + each - 1) / each;
+  return executor && executor->concurrency < all ? executor->concurrency : all;
 }
 
 /* Whether the page of an address has not been touched since it was allocated. The first store to it will have the

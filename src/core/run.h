@@ -30,6 +30,9 @@ enum { RMS_SERIAL_BYTES = 256 * 1024 };
 void rms_run_tasks(const rms_executor *executor, int64_t count, int64_t bytes_each,
                    void (*run)(const void *arg, int64_t first, int64_t last), const void *arg);
 
+/* How many of these tasks may run at once. */
+int64_t rms_tasks_at_once(const rms_executor *executor, int64_t count, int64_t bytes_each);
+
 /* Whether a call over `count` segments (or whatever its tasks count) moves more than its caches hold: all of them
  * together, and one part in `parts` of those of each thread, if there are several. */
 bool rms_streams(int64_t count, int64_t bytes_each, int64_t parts, const rms_executor *executor);

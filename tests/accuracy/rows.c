@@ -85,6 +85,17 @@ static void long_rows(void) {
   check_everywhere("rms:bwd:f32:1x40000:gate=before:recompute");
 }
 
+/* Rows whose elements lie apart, wider than the stack. */
+static void wide_channels(void) {
+  check_everywhere("layer:fwd:f32:2x3x20001:channels=first:bias:out=y+stats");
+  check_everywhere("rms:fwd:f64:1x9x7001:channels=first:data=max:out=y+stats");
+  check_everywhere("prms:fwd:bf16:1x3x40001:channels=first:p=0.3:idx:split:inplace");
+  check_everywhere("rms:fwd:f16:1x2x26000:channels=first:res=f32:y=bf16:groups=4:out=y+sum+stats");
+  check_everywhere("rms:bwd:f32:2x5x5001:channels=first:gate=after:bias:recompute");
+  check_everywhere("layer:bwd:bf16:1x5x40001:channels=first:bias:dres:acc:threads=3");
+  check_everywhere("layer:bwd:f64:1x3x9001:channels=first:bias:split:inplace");
+}
+
 /* Enough rows that the loops of common jobs take them: gains that are laid out, of the data's type and of f32, and
  * gains that are read as they are, because the rows are too wide for that. */
 static void common_rows(void) {
@@ -174,10 +185,10 @@ static void rows_of_all_kinds(void) {
   check_everywhere("rms:bwd:bf16:9x300:gate=before:dydata=zerorows:data=zerorows:recompute");
 }
 
-static const t_case cases[] = {{"sums_of_ones", sums_of_ones},     {"many_rows", many_rows},
-                               {"alike_and_huge", alike_and_huge}, {"infinite_terms", infinite_terms},
-                               {"long_rows", long_rows},           {"common_rows", common_rows},
-                               {"equal_numbers", equal_numbers},   {"rows_of_all_kinds", rows_of_all_kinds}};
+static const t_case cases[] = {
+    {"sums_of_ones", sums_of_ones},     {"many_rows", many_rows},         {"alike_and_huge", alike_and_huge},
+    {"infinite_terms", infinite_terms}, {"long_rows", long_rows},         {"wide_channels", wide_channels},
+    {"common_rows", common_rows},       {"equal_numbers", equal_numbers}, {"rows_of_all_kinds", rows_of_all_kinds}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

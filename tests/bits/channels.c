@@ -63,6 +63,39 @@ static void many_rows(void) {
   rms_pool_destroy(pool);
 }
 
+/* Rows of which the stack has no room for one: tiles of several lines, of one, of a part of one, and of images that are
+ * smaller than a line; rows of one portion and of several. */
+static void wide_rows(void) {
+  static const struct {
+    rms_dtype dtype;
+    int64_t cols, inner;
+  } shapes[] = {{RMS_F32, 12801, 53}, {RMS_F32, 16387, 19},  {RMS_F64, 6407, 21},
+                {RMS_F64, 33001, 3},  {RMS_BF16, 33003, 37}, {RMS_F16, 25607, 9}};
+  rms_pool *pool = NULL;
+  if (!T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3))) return;
+  const rms_executor on_pool = rms_pool_executor(pool);
+  t_isas isas = t_usable_isas();
+  t_rng rng = {t_seed()};
+  for (int i = 0; i < t_effort(4) * (int)T_COUNT(shapes) && t_failures() < 20; i++) {
+    const size_t s = (size_t)i % T_COUNT(shapes);
+    const int k = i / (int)T_COUNT(shapes);
+    T_EQ_STATUS(RMS_OK, rms_isa_force(isas.name[i % isas.count]));
+    t_call call = t_call_number(t_random_below(&rng, 1000), k & 1 ? RMS_KIND_LAYER : RMS_KIND_RMS, shapes[s].dtype,
+                                shapes[s].cols);
+    t_layout layout = t_layout_draw(&rng);
+    call.spec.weight_per_inner = 0;
+    call.outer = 2;
+    call.inner = shapes[s].inner;
+    if (k < 2) call.parts |= T_WEIGHT | T_BIAS | T_DX | T_DWEIGHT | T_DBIAS;
+    layout.channels_first = 1;
+    layout.split = k == 3 && shapes[s].dtype != RMS_F64;
+    t_call_repair(&call);
+    t_context("%s", t_describe(&call, &layout));
+    compare(&call, &layout, i % 3 ? &on_pool : NULL);
+  }
+  rms_pool_destroy(pool);
+}
+
 /* Images whose channels are whole lines, written past the caches, by tasks that begin in the middle of a line. */
 static void past_the_caches(void) {
   rms_pool *pool = NULL;
@@ -158,11 +191,9 @@ static void image_by_image(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {{"at_random", at_random},
-                                 {"many_rows", many_rows},
-                                 {"past_the_caches", past_the_caches},
-                                 {"whole_tiles", whole_tiles},
-                                 {"between_layouts", between_layouts},
+  static const t_case cases[] = {{"at_random", at_random},          {"many_rows", many_rows},
+                                 {"wide_rows", wide_rows},          {"past_the_caches", past_the_caches},
+                                 {"whole_tiles", whole_tiles},      {"between_layouts", between_layouts},
                                  {"image_by_image", image_by_image}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }

@@ -5,6 +5,7 @@
 #include "call.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { THREADS = 8, ROWS = 300, COLS = 257, ELEMENTS = ROWS * COLS };
@@ -121,6 +122,83 @@ static void own_pools(void) {
   rms_pool *idle = NULL; /* destroyed without ever running anything */
   T_EQ_STATUS(RMS_OK, rms_pool_create(&idle, 4));
   rms_pool_destroy(idle);
+}
+
+/* ---- Wide rows whose elements lie apart: each task gathers in a room of its own ---- */
+
+enum { IMAGES = 2, PIXELS = 100, CHANNELS = 13000, WIDE = IMAGES * PIXELS * CHANNELS };
+
+static float wide[WIDE], wide_expected[WIDE];
+
+static rms_status wide_forward(float *y, const rms_executor *executor) {
+  const rms_spec spec = {.cols = CHANNELS, .eps = 1e-5};
+  const rms_const_view view = {.data = wide, .dtype = RMS_F32, .col_stride = PIXELS};
+  const rms_forward_args args = {.outer = IMAGES, .inner = PIXELS, .x = view, .y = {.data = y, .col_stride = PIXELS}};
+  return rms_forward(&spec, &args, executor);
+}
+
+static void *wide_rows_on_shared_pool(void *arg) {
+  worker *w = arg;
+  rms_executor executor = rms_pool_executor(w->pool);
+  float *y = malloc(WIDE * sizeof *y);
+  pthread_barrier_wait(&start);
+  w->status = y ? RMS_OK : RMS_E_MEMORY;
+  for (int i = 0; i < 3 && w->status == RMS_OK; i++) {
+    memset(y, 0, WIDE * sizeof *y);
+    w->status = wide_forward(y, (w->number + i) % 4 ? &executor : NULL);
+    if (memcmp(y, wide_expected, WIDE * sizeof *y) != 0) w->status = RMS_STATUS_END;
+  }
+  free(y);
+  return NULL;
+}
+
+static void wide_rows(void) {
+  worker workers[THREADS] = {0};
+  rms_pool *pool = NULL;
+  for (int64_t i = 0; i < WIDE; i++)
+    wide[i] = (float)(i % 31) - 15;
+  T_EQ_STATUS(RMS_OK, wide_forward(wide_expected, NULL));
+  T_EQ_STATUS(RMS_OK, rms_pool_create(&pool, 3));
+  for (int i = 0; i < THREADS; i++)
+    workers[i].pool = pool;
+  run_workers(workers, wide_rows_on_shared_pool);
+  rms_pool_destroy(pool);
+  for (int i = 0; i < THREADS; i++)
+    T_EQ_STATUS(RMS_OK, workers[i].status);
+}
+
+/* An executor that runs more tasks at once than it says: they wait for each other's rooms. */
+typedef struct too_many {
+  pthread_t thread;
+  int64_t first, tasks;
+  void (*task)(void *arg, int64_t i);
+  void *arg;
+} too_many;
+
+static void *run_every_fourth(void *arg) {
+  const too_many *t = arg;
+  for (int64_t i = t->first; i < t->tasks; i += 4)
+    t->task(t->arg, i);
+  return NULL;
+}
+
+static void run_on_four_threads(void *ctx, int64_t tasks, void (*task)(void *arg, int64_t i), void *arg) {
+  too_many thread[4];
+  (void)ctx;
+  for (int i = 0; i < 4; i++) {
+    thread[i] = (too_many){.first = i, .tasks = tasks, .task = task, .arg = arg};
+    pthread_create(&thread[i].thread, NULL, run_every_fourth, &thread[i]);
+  }
+  for (int i = 0; i < 4; i++)
+    pthread_join(thread[i].thread, NULL);
+}
+
+static void more_tasks_than_rooms(void) {
+  static float y[WIDE];
+  const rms_executor executor = {NULL, 1, run_on_four_threads};
+  T_EQ_STATUS(RMS_OK, wide_forward(wide_expected, NULL));
+  T_EQ_STATUS(RMS_OK, wide_forward(y, &executor));
+  T_EQ_BYTES(wide_expected, y, sizeof y);
 }
 
 /* Every task runs exactly once, whatever the number of tasks. */
@@ -252,6 +330,8 @@ int main(int argc, char **argv) {
   static const t_case cases[] = {{"first_calls", first_calls},
                                  {"shared_pool", shared_pool},
                                  {"own_pools", own_pools},
+                                 {"wide_rows", wide_rows},
+                                 {"more_tasks_than_rooms", more_tasks_than_rooms},
                                  {"pool_runs_each_task_once", pool_runs_each_task_once},
                                  {"tasks_follow_the_work", tasks_follow_the_work},
                                  {"chunks_are_added_by_those_who_made_them", chunks_are_added_by_those_who_made_them},

@@ -449,15 +449,31 @@ static void elements_apart(void) {
   w = w_fresh();
   w->forward.x.col_stride = w->backward.dy.col_stride = INT64_MAX / 8;
   w_expect(w, W_FORWARDS | W_BACKWARDS, RMS_E_SIZE);
-  /* wider than what there is room for */
+}
+
+/* Rows of any width are taken; those for which no memory can be had are refused before anything is written. */
+static void wide_elements_apart(void) {
   static float wide[2 * 12801];
+  float rstd[2] = {5, 5};
   rms_spec spec = {.cols = 12801, .eps = 1};
   rms_forward_args args = {.outer = 1, .inner = 2, .x = {.data = wide, .dtype = RMS_F32, .col_stride = 2}};
   args.y.data = wide;
   args.y.col_stride = 2;
-  T_EQ_STATUS(RMS_E_UNSUPPORTED, rms_forward(&spec, &args, NULL));
-  spec.cols = 12800;
+  args.rstd = rstd;
   T_EQ_STATUS(RMS_OK, rms_forward(&spec, &args, NULL));
+  T_CHECK(rstd[0] == 1 && rstd[1] == 1);
+#if UINTPTR_MAX == UINT64_MAX
+  /* the upper half of all addresses, twice */
+  static rms_stat stats;
+  spec.cols = ((int64_t)1 << 60) - 1;
+  args.inner = 1;
+  args.x.data = (const void *)((uintptr_t)1 << 63);
+  args.residual = args.x;
+  args.y.data = NULL;
+  T_EQ_STATUS(RMS_E_MEMORY, rms_forward(&spec, &args, NULL));
+  T_EQ_STATUS(RMS_E_MEMORY, rms_stats(&spec, &args, &stats, NULL));
+  T_CHECK(rstd[0] == 1 && stats.count == 0);
+#endif
 }
 
 /* Arrays of numbers lie at multiples of their size; tensors may lie anywhere. */
@@ -689,6 +705,7 @@ int main(int argc, char **argv) {
                                  {"drstd", drstd},
                                  {"views", views},
                                  {"elements_apart", elements_apart},
+                                 {"wide_elements_apart", wide_elements_apart},
                                  {"alignment", alignment},
                                  {"pointers", pointers},
                                  {"counts", counts},

@@ -99,6 +99,11 @@ tool make x.npy f32 2,2 3
 rmsnorm apply x.npy -o y.npy --axis 1 --eps 0
 tool show y.npy
 
+note "an axis of any length: ones stay what they are"
+tool make x.npy f32 1,16384,2 1
+rmsnorm apply x.npy -o y.npy --axis 1 --eps 0
+cmp <(tail -c 131072 x.npy) <(tail -c 131072 y.npy) && echo "y is x"
+
 note "mistakes"
 tool make x.npy f32 1,4,2 1
 rmsnorm apply x.npy -o bad.npy --axis 3
@@ -112,6 +117,4 @@ tool make w.npy f32 2,2 1
 rmsnorm apply x.npy -o bad.npy --weight w.npy
 tool make w.npy f32 1,1,4,2 1
 rmsnorm apply x.npy -o bad.npy --weight w.npy
-tool make x.npy f32 1,16384,2 1
-rmsnorm apply x.npy -o bad.npy --axis 1
 [ -e bad.npy ] || echo "nothing was written"
