@@ -96,6 +96,7 @@ programs=(
   "rows tests/unit/rows.c tests/unit/world.c"
   "sized tests/unit/sized.c tests/unit/world.c"
   "common tests/unit/common.c"
+  "tiles tests/unit/tiles.c"
   "basics tests/unit/basics.c"
   "environment tests/unit/environment.c"
   "bytes tests/unit/environment.c"

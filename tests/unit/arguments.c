@@ -473,6 +473,9 @@ static void wide_elements_apart(void) {
   T_EQ_STATUS(RMS_E_MEMORY, rms_forward(&spec, &args, NULL));
   T_EQ_STATUS(RMS_E_MEMORY, rms_stats(&spec, &args, &stats, NULL));
   T_CHECK(rstd[0] == 1 && stats.count == 0);
+  rms_backward_args back = {.outer = 1, .inner = 1, .x = args.x, .dy = args.x, .dresidual = args.x};
+  back.dy.dtype = RMS_BF16;
+  T_EQ_STATUS(RMS_E_MEMORY, rms_backward(&spec, &back, NULL));
 #endif
 }
 

@@ -88,6 +88,7 @@ static void rooms_without_end(void) {
   rms_rooms rooms;
   T_CHECK(!rms_open_rooms(&rooms, 1, INT64_MAX));
   T_CHECK(!rms_open_rooms(&rooms, 3, INT64_MAX / 3));
+  T_CHECK(!rms_open_rooms(&rooms, 4, (int64_t)1 << 62));
   T_CHECK(!rms_open_rooms(&rooms, INT32_MAX, INT64_MAX / INT32_MAX));
   T_CHECK(rms_open_rooms(&rooms, 0, INT64_MAX));
   rms_close_rooms(&rooms);
