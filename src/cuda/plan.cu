@@ -228,23 +228,24 @@ static void plan_wide(const Device &device, const BackwardQuestion &q, BackwardP
   plan->shares = divide_up(q.rows, WIDE_FLAT) + device.multiprocessors / plan->cluster;
 }
 
-/* Blocks, or clusters, that are left out of `resident` where there are enough rows. The memory keeps up with fewer SMs
- * than there are, and is faster with fewer where rows are short or teams are two of more than 256 threads; and a call
- * does not take twice as long because a few SMs are busy with another one. What does not wait for the memory has all of
- * them: LayerNorm, every step rounded, blocks with one team of less than a panel, and pairs of blocks that are not
- * full. */
+/* Blocks, or clusters, that are left out of `resident` where there are enough rows: of two SMs at least, so that a call
+ * does not take twice as long because an SM is busy with another one (docs/log/cuda.md). The memory keeps up with fewer
+ * SMs than there are, and is faster with fewer where rows are short or teams are two of more than 256 threads: more are
+ * left out of what waits for it. That are not LayerNorm, every step rounded, blocks with one team of less than a panel,
+ * and pairs of blocks that are not full. */
 static int64_t spare_blocks(const BackwardQuestion &q, const BackwardPlan &plan, int64_t resident) {
-  if (q.form == Form::STEPS) return 0;
+  const int64_t least = plan.cluster <= 2 ? resident / 66 : 0; /* larger clusters leave SMs over as they are */
+  if (q.form == Form::STEPS) return least;
   const int panel = BACKWARD_TEAM * BACKWARD_VECTORS;
   if (plan.role == Role::CLUSTER) {
     const bool waits = plan.team < plan.threads || (!q.layer && is_common(q) && q.vectors > panel * 7 / 4);
-    return plan.cluster == 2 && waits ? resident / 33 : 0;
+    return plan.cluster == 2 && waits ? resident / 33 : least;
   }
-  if (plan.role != Role::BLOCK || q.layer) return 0;
+  if (plan.role != Role::BLOCK || q.layer) return least;
   const bool two = plan.team < plan.threads, common = is_common(q);
   if (common && (plan.team <= BACKWARD_TEAM / 4 || (plan.team > BACKWARD_TEAM / 2 && two))) return resident * 5 / 33;
   if (plan.team <= BACKWARD_TEAM / 2) return resident * 2 / 33;
-  return common && plan.team == BACKWARD_TEAM ? resident / 33 : 0;
+  return common && plan.team == BACKWARD_TEAM ? resident / 33 : least;
 }
 
 BackwardPlan plan_backward(const Device &device, const BackwardQuestion &q) {

@@ -142,13 +142,19 @@ static BackwardPlan plan_of(const Device &device, bool layer, int columns, int64
 /* Where there are many rows, plans leave SMs free: a call may not take twice as long because one of them is busy with
  * another call. No more blocks work on rows within a block than that, in clusters or not. */
 static void test_sharing(const Device &device) {
-  for (int columns : {512, 1024, 2048, 3072, 4096, 5120, 8192, 12288, 16384}) {
-    const BackwardPlan plan = plan_of(device, false, columns, ((int64_t)1 << 27) / columns);
-    char what[80];
-    snprintf(what, sizeof what, "%d columns leave SMs free", columns);
-    expect(plan.shares * plan.cluster <= device.multiprocessors - 4, what);
-    expect(plan.cluster == (columns <= 8192 ? 1 : 2), "clusters are for rows that do not fit a block");
-  }
+  for (bool layer : {false, true})
+    for (int columns : {64, 128, 256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 14336, 16384, 32768,
+                        65536, 131072}) {
+      const BackwardPlan plan = plan_of(device, layer, columns, ((int64_t)1 << 28) / columns);
+      const int64_t blocks = plan.shares * plan.cluster / (plan.role == Role::WARP ? 2 : 1);
+      const bool common =
+          !layer && columns >= 512 && columns <= 16384 && (columns < 6144 || columns > 7168) && columns != 14336;
+      char what[80];
+      snprintf(what, sizeof what, "%s of %d columns leaves SMs free", layer ? "LayerNorm" : "RMSNorm", columns);
+      /* the launch lowers the shares of larger clusters to what fits the device beside each other */
+      expect(plan.cluster > 2 || blocks <= device.multiprocessors - (common ? 4 : 2), what);
+      expect((plan.cluster > 1) == (columns > 8192), "clusters are for rows that do not fit a block");
+    }
   expect(plan_of(device, false, 4096, 1024).shares == 128, "few rows are shared out to all SMs");
   const BackwardPlan wide = plan_of(device, false, 65536, 2048), paired = plan_of(device, false, 131072, 1024),
                      layer = plan_of(device, true, 65536, 2048);
