@@ -21,7 +21,9 @@
  * of, the greatest status of the others. Arguments that the ranks do not agree on are RMS_E_ARGUMENT. So no rank waits
  * for one that has given up. An error of MPI itself is RMS_E_COMMUNICATION where the communicator returns errors; by
  * default MPI ends the job. After it, neither the communicator nor the scratch memory may be used. After any other
- * error the outputs are untouched; `stats` and the scratch memory may have been written.
+ * error the outputs are untouched; `stats` and the scratch memory may have been written. The exception is RMS_E_MEMORY,
+ * which rows of channels first may get at any time (rmsnorm.h, section 3): then this rank's outputs may be written in
+ * part, and the results of other ranks, which may return RMS_OK, lack its statistics.
  *
  * Statistics travel in chunks of rows: while those of one chunk are reduced, the next is measured and the one before is
  * written. How much of the transfer this hides depends on whether the MPI makes progress outside of its calls.
