@@ -13,7 +13,7 @@
  *   7. instruction sets          rms_isa_*
  *   8. how the interface grows   rms_forward_sized, ... for bindings to other languages
  *
- * The library allocates nothing (except in rms_pool_create, and during calls on wide rows of "channels first", section 3),
+ * The library allocates nothing (except in rms_pool_create, and during some calls on "channels first", section 3),
  * starts no thread by itself, takes no lock (except in a pool) and keeps no state except the choice of instruction set, the
  * streaming threshold, and which of several ways with the same bits it has timed to be quickest. Every function may be
  * called from any thread at any time.
@@ -218,9 +218,10 @@ RMS_API int64_t rms_partial_count(int64_t cols, double p);
  * cols = channels, col_stride = height*width. With a col_stride above 1 the other strides are those of such images if they
  * are 0: inner_stride = 1, outer_stride = cols * col_stride. Each tensor of a call has a layout of its own. It is fast where
  * rows lie next to each other (inner_stride = 1).
- * On the CPU a call allocates memory, and frees it at its end, where a row takes more than 50 KB in all such tensors together
- * (y in the place of an x of its size counts once): up to 8 MB, or one row if that is more, for each task that may run at
- * once. RMS_E_MEMORY: there was none, and nothing has changed. */
+ * On the CPU a call allocates memory, and frees it at its end, where a row takes more than 3200 bytes in all such tensors
+ * together (y in the place of an x of its size counts once), but for forwards of x with a weight and a bias alone and rows of
+ * up to 4096 elements (f64: 2048): up to 8 MB, or one row if that is more, for each task that may run at once. Where there is
+ * none, rows of up to 50 KB take longer, and for others the call returns RMS_E_MEMORY and has changed nothing. */
 typedef struct rms_view {
   void *data;
   int32_t dtype;    /* rms_dtype; 0: as x                                                                                 */

@@ -47,11 +47,13 @@ static int64_t apart_bytes(const rms_layout *lay, const tensor *tensors, int cou
 
 enum { APART_LINE = 64 };
 
+enum { STACK_LINE = 16 }; /* elements of a line of f32 */
+
 /* On the stack: as many rows as there is room for, in whole lines where that is possible. */
 static rms_tiles tiles_on_stack(const rms_layout *lay) {
-  const int64_t most = 64, line = 16, fit = RMS_APART_BYTES / lay->apart;
-  rms_tiles tiles = {.rows = fit < most ? fit : most, .whole = line, .unit = 1};
-  if (tiles.rows >= line) tiles.rows &= ~(line - 1);
+  const int64_t most = 64, fit = RMS_APART_BYTES / lay->apart;
+  rms_tiles tiles = {.rows = fit < most ? fit : most, .whole = STACK_LINE, .unit = 1};
+  if (tiles.rows >= STACK_LINE) tiles.rows &= ~(int64_t)(STACK_LINE - 1);
   return tiles;
 }
 
@@ -74,7 +76,16 @@ static rms_tiles tiles_on_heap(const rms_layout *lay, const tensor *tensors, int
 }
 
 static rms_tiles tiles_of(const rms_layout *lay, const tensor *tensors, int count) {
-  return lay->apart > RMS_APART_BYTES ? tiles_on_heap(lay, tensors, count) : tiles_on_stack(lay);
+  return lay->apart > RMS_APART_BYTES / STACK_LINE ? tiles_on_heap(lay, tensors, count) : tiles_on_stack(lay);
+}
+
+bool rms_open_tiles(rms_tiles *tiles, const rms_layout *lay, int64_t tasks) {
+  const int64_t unit = tiles->unit;
+  if (rms_open_rooms(&tiles->rooms, tasks, tiles->bytes)) return true;
+  if (lay->apart > RMS_APART_BYTES) return false;
+  *tiles = tiles_on_stack(lay);
+  tiles->unit = unit;
+  return true;
 }
 
 /* Where a task gathers its tiles. */
@@ -163,13 +174,6 @@ int64_t rms_forward_apart_bytes(const rms_forward_job *job) {
   return apart_bytes(&job->lay, tensors, FORWARD_TENSORS);
 }
 
-rms_tiles rms_plan_forward_tiles(const rms_forward_job *job) {
-  rms_forward_job sub;
-  tensor tensors[FORWARD_TENSORS];
-  list_tensors(job, &sub, tensors);
-  return tiles_of(&job->lay, tensors, FORWARD_TENSORS);
-}
-
 static void *array_at(const void *array, int64_t elements, int64_t size) {
   return array ? (char *)(uintptr_t)array + elements * size : NULL;
 }
@@ -181,6 +185,16 @@ static bool is_in_lanes(const rms_forward_job *job) {
   return job->x.col && job->y.col && job->x.inner == size && job->y.inner == size && job->y_type == lay->dtype &&
          !job->residual.data && !job->gate.data && !job->stats_in && !job->stats_out && !lay->indices && lay->k > 0 &&
          lay->groups == 1 && lay->steps < RMS_STEPS_RSTD;
+}
+
+/* Rows that the kernels in lanes take leave few tiles, if any. */
+rms_tiles rms_plan_forward_tiles(const rms_forward_job *job) {
+  rms_forward_job sub;
+  tensor tensors[FORWARD_TENSORS];
+  const int64_t real = job->lay.dtype == RMS_F64 ? 8 : 4;
+  if (is_in_lanes(job) && job->lay.width * real <= RMS_LANES_BYTES) return tiles_on_stack(&job->lay);
+  list_tensors(job, &sub, tensors);
+  return tiles_of(&job->lay, tensors, FORWARD_TENSORS);
 }
 
 /* One tile by a kernel for contiguous rows. Returns the row behind it. */

@@ -376,7 +376,7 @@ static rms_status backward_apart(backward_run *r, bool wants_sums, int64_t segme
   const int64_t tasks = wants_sums
                             ? rms_tasks_at_once(executor, r->plan.chunks, chunk_traffic(&r->plan, segments, r->traffic))
                             : rms_tasks_at_once(executor, units, bytes_each);
-  if (!rms_open_rooms(&r->tiles.rooms, tasks, r->tiles.bytes)) return RMS_E_MEMORY;
+  if (!rms_open_tiles(&r->tiles, &r->job.lay, tasks)) return RMS_E_MEMORY;
   if (wants_sums)
     run_sums(r, segments, executor);
   else

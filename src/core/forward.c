@@ -52,8 +52,7 @@ static rms_status forward_apart(forward_run *r, const rms_executor *executor) {
   r->tiles = rms_plan_forward_tiles(&r->job);
   const int64_t units = (r->rows + r->tiles.unit - 1) / r->tiles.unit;
   const int64_t bytes_each = r->tiles.unit * r->job.lay.groups * r->traffic;
-  if (!rms_open_rooms(&r->tiles.rooms, rms_tasks_at_once(executor, units, bytes_each), r->tiles.bytes))
-    return RMS_E_MEMORY;
+  if (!rms_open_tiles(&r->tiles, &r->job.lay, rms_tasks_at_once(executor, units, bytes_each))) return RMS_E_MEMORY;
   rms_run_tasks(executor, units, bytes_each, run_forward_apart, r);
   rms_close_rooms(&r->tiles.rooms);
   return RMS_OK;

@@ -24,6 +24,8 @@ typedef void rms_backward_stats_fn(const rms_backward_job *job, int64_t first, i
  * LayerNorm with or without a weight and a bias, without groups and lists, y in T. Returns the first row of a tile that
  * is left to the other kernels, or `last`. */
 typedef int64_t rms_forward_tiles_fn(const rms_forward_job *job, int64_t first, int64_t last);
+/* Rows of more elements, in bytes of f32 (f64: of f64), are left to the other kernels. */
+enum { RMS_LANES_BYTES = 16 * 1024 };
 
 /* One row of RMSNorm with its first k elements in the statistic, eps inside the root, no offset; weight = NULL: none.
  * before: h is rounded before the weight. False, and nothing written: the row needs scaling, or may need it, which is

@@ -103,7 +103,23 @@ static int backward_with_little_memory(void) {
   return is_all(args.workspace, args.workspace_bytes, 1) ? (int)status : WRITTEN;
 }
 
+/* Rows that fit the stack need none: their bits are those that they have with it. */
+static int narrow_rows_with_little_memory(void) {
+  static float expected[ALL];
+  const rms_spec spec = {.cols = 12000, .eps = 1e-5};
+  rms_forward_args args = {.outer = 1, .inner = PIXELS, .x = {.data = x, .dtype = RMS_F32, .col_stride = PIXELS}};
+  for (int i = 0; i < ALL; i++)
+    x[i] = (float)(i % 31) - 15;
+  args.y = (rms_view){.data = expected, .col_stride = PIXELS};
+  if (rms_forward(&spec, &args, NULL) != RMS_OK) return NO_LIMITS;
+  args.y.data = y;
+  if (!limit_memory(1u << 18)) return NO_LIMITS;
+  if (rms_forward(&spec, &args, NULL) != RMS_OK || memcmp(expected, y, sizeof y) != 0) return WRITTEN;
+  return (int)RMS_E_MEMORY;
+}
+
 static void wide_rows_without_memory(void) {
+  expect_memory_error(narrow_rows_with_little_memory);
   expect_memory_error(forward_with_little_memory);
   expect_memory_error(backward_with_little_memory);
 }

@@ -3,7 +3,7 @@
  * Weight + offset, and the bias, as REAL in lane order: laid out once per call where many segments share them. Rows
  * that are too wide or too few for that read them as they are ("raw"). */
 
-enum { K(GAIN_BYTES) = 16 * 1024 };
+enum { K(GAIN_BYTES) = RMS_LANES_BYTES };
 
 /* How weight + offset is formed: an offset of zero is -0, which changes no weight, not even a zero's sign. */
 typedef struct {
