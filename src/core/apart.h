@@ -29,8 +29,8 @@ int64_t rms_backward_apart_bytes(const rms_backward_job *job);
 /* Of a job with lay.apart > 0. */
 rms_tiles rms_plan_forward_tiles(const rms_forward_job *job);
 rms_tiles rms_plan_backward_tiles(const rms_backward_job *job);
-/* Their rooms, for so many tasks at once. Without memory for them tiles are on the stack if that has room for a row, and
- * fewer rows are gathered together. False: it has not. */
+/* Their rooms, for so many tasks at once. Without memory for them tiles are on the stack if that has room for a row,
+ * and fewer rows are gathered together. False: it has not. */
 bool rms_open_tiles(rms_tiles *tiles, const rms_layout *lay, int64_t tasks);
 
 /* Rows first..last-1 of such a job. kernel: of the table, for contiguous rows. */
