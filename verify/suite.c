@@ -100,6 +100,7 @@ static const verify_template templates[] = {
     {"gradients of statistics", "layer:bwd:%s:30x%s:of=y+stats:bias:inplace:dydata=zerorows:threads=3", 1, ALL},
     {"gradients of statistics", "rms:bwd:%s:2x3x%s:of=y+stats:perhead:round=before:steps=terms:data=zerorows", 1, ALL},
     {"gradients of statistics", "layer:bwd:%s:2x5x%s:of=y+stats:channels=first:bias:epsclamp", 1, NARROW},
+    {"gradients of statistics", "layer:bwd:%s:1x2x12001:of=y+stats:channels=first:bias", 0, NARROW},
     {"rounded gain", "layer:fwd:%s:3x%s:off=1:gain=weight:bias", 1, ALL},
     {"rounded gain", "rms:fwd:%s:30x%s:off=1:gain=weight:w=f32", 1, ALL},
     {"rounded gain", "rms:fwd:%s:3x%s:off=0.3:gain=weight:round=before:bias:gate=after", 1, ALL},
