@@ -368,7 +368,7 @@ static arithmetic gradient_arithmetic(const verify_row *row, const arithmetic *a
   double other = row->spec.kind == RMS_KIND_LAYER ? u : ldexp(ux, g->scale), least = ldexp(1, sum_limit - g->u_scale);
   int scaled = r < ldexp(1, -r_limit) || r > ldexp(1, r_limit) || (uh < least && other < least);
   arithmetic gradient = *a;
-  if (!scaled || row->drstd) gradient.eta += ldexp(a->eta, -g->u_scale);
+  if (!scaled || (row->drstd && u == 0)) gradient.eta += ldexp(a->eta, -g->u_scale);
   return gradient;
 }
 
