@@ -137,7 +137,7 @@ first_red() {
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
-    steps) arguments=(right long_rows given_or_not) ;;
+    steps) arguments=(of_statistics right long_rows given_or_not) ;;
     isa) arguments=(offsets behind values groups quantised beside_y) ;;
     batch) arguments=(short_rows uneven_rows mixed_rows_alone row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
