@@ -101,6 +101,8 @@ programs=(
   "environment tests/unit/environment.c"
   "bytes tests/unit/environment.c"
   "first_call tests/unit/first_call.c"
+  "statistics tests/accuracy/statistics.c verify/number.c verify/random.c"
+  "unusual tests/accuracy/rows.c $reference"
   "steps tests/accuracy/steps.c $reference"
   "digests tests/golden/digests.c"
   "channels tests/bits/channels.c"
@@ -137,7 +139,8 @@ first_red() {
     environment) settings=(env RMSNORM_ISA=nonsense) ;;
     bytes) settings=(env RMSNORM_STREAM_BYTES=1M) ;;
     digests) arguments=("$tree/tests/golden/digests.txt") ;;
-    steps) arguments=(of_statistics right long_rows given_or_not) ;;
+    unusual) arguments=(with_drstd) ;;
+    steps) arguments=(right long_rows given_or_not) ;;
     isa) arguments=(offsets behind values groups quantised beside_y) ;;
     batch) arguments=(short_rows uneven_rows mixed_rows_alone row_sums wide_rows long_rows) ;;
     guard) arguments=(small_sizes) ;;
@@ -184,7 +187,7 @@ first_red_of() {
   local file=$1 units=$2 red=
   if [ "$units" = "${kernels[*]}" ] && [ ${#emulator[@]} = 0 ]; then
     compile "src/cpu/isa/$one_isa.c" || return 1
-    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised straight rows steps split digests) || return 1
+    red=$(RMSNORM_ONLY_ISA=$one_isa first_red quantised straight rows statistics steps split digests) || return 1
     units=${units/src\/cpu\/isa\/$one_isa.c/}
   fi
   if [ -z "$red" ]; then

@@ -45,9 +45,7 @@ static int64_t apart_bytes(const rms_layout *lay, const tensor *tensors, int cou
   return __builtin_mul_overflow(bytes, lay->width * lay->groups, &bytes) ? INT64_MAX : bytes;
 }
 
-enum { APART_LINE = 64 };
-
-enum { STACK_LINE = 16 }; /* elements of a line of f32 */
+enum { APART_LINE = 64, STACK_LINE = APART_LINE / 4 }; /* a cache line in bytes, and in elements of f32 */
 
 /* On the stack: as many rows as there is room for, in whole lines where that is possible. */
 static rms_tiles tiles_on_stack(const rms_layout *lay) {

@@ -230,9 +230,9 @@ static void plan_wide(const Device &device, const BackwardQuestion &q, BackwardP
 
 /* Blocks, or clusters, that are left out of `resident` where there are enough rows: of two SMs at least, so that a call
  * does not take twice as long because an SM is busy with another one (docs/log/cuda.md). The memory keeps up with fewer
- * SMs than there are, and is faster with fewer where rows are short or teams are two of more than 256 threads: more are
- * left out of what waits for it. That are not LayerNorm, every step rounded, blocks with one team of less than a panel,
- * and pairs of blocks that are not full. */
+ * SMs than there are, and is faster with fewer where rows are short or teams are two of more than 256 threads: plans
+ * that wait for it leave out more. LayerNorm, every step rounded, blocks with one team of less than a panel, and pairs
+ * of blocks that are not full do not wait for it. */
 static int64_t spare_blocks(const BackwardQuestion &q, const BackwardPlan &plan, int64_t resident) {
   const int64_t least = plan.cluster <= 2 ? resident / 66 : 0; /* larger clusters leave SMs over as they are */
   if (q.form == Form::STEPS) return least;

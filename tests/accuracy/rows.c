@@ -185,10 +185,23 @@ static void rows_of_all_kinds(void) {
   check_everywhere("rms:bwd:bf16:9x300:gate=before:dydata=zerorows:data=zerorows:recompute");
 }
 
+/* Gradients of rstd and mean, of rows that are scaled where eps counts or not, and of heads and groups. */
+static void with_drstd(void) {
+  check_everywhere("rms:bwd:f32:9x64:w=none:of=stats:data=small:eps=1e-20");
+  check_everywhere("rms:bwd:f32:9x64:w=none:of=stats:data=faintrows:eps=1e-30");
+  check_everywhere("rms:bwd:f32:9x64:of=y+stats:data=small:dydata=tiny:eps=1e-20:epsout");
+  check_everywhere("rms:bwd:f32:9x64:w=none:of=stats:data=tiny:eps=1e-3:epsout");
+  check_everywhere("layer:bwd:bf16:9x7:bias:epsout:of=y+stats:recompute:data=faintrows:dydata=tiny");
+  check_everywhere("layer:bwd:f32:9x64:of=y+stats:bias:dydata=zerorows");
+  check_everywhere("layer:bwd:f16:9x3x33:of=y+stats:perhead:bias:groups=3");
+  check_everywhere("prms:bwd:f64:3x128:k=1:of=y+stats:data=small:dydata=small");
+}
+
 static const t_case cases[] = {
     {"sums_of_ones", sums_of_ones},     {"many_rows", many_rows},         {"alike_and_huge", alike_and_huge},
     {"infinite_terms", infinite_terms}, {"long_rows", long_rows},         {"wide_channels", wide_channels},
-    {"common_rows", common_rows},       {"equal_numbers", equal_numbers}, {"rows_of_all_kinds", rows_of_all_kinds}};
+    {"common_rows", common_rows},       {"equal_numbers", equal_numbers}, {"rows_of_all_kinds", rows_of_all_kinds},
+    {"with_drstd", with_drstd}};
 
 int main(int argc, char **argv) {
   return t_main(argc, argv, cases, T_COUNT(cases));

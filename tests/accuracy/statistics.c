@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gradients that reach r and the mean themselves, as the header says: added to the sums between the two halves of the
- * backward, beside a dy and with a dy of zeros. Against the formulas in double. */
+ * Gradients that reach r and the mean themselves, as the header says: drstd and dmean of the backward, beside a dy and
+ * without one, or added to the sums between its two halves, with a dy of zeros. Against the formulas in double. */
 #include <math.h>
 #include <string.h>
 #include "harness.h"
@@ -10,8 +10,11 @@
 
 enum { ROWS = 5, COLS = 48 };
 
+typedef enum way { HALVES, STATISTICS_SAVED, STATISTICS_FORMED, WAYS } way;
+
 typedef struct problem {
   rms_spec spec;
+  way way;
   rms_dtype dtype;
   int with_dy;
   double size; /* of x */
@@ -50,7 +53,27 @@ static void exact_gradient(const problem *p, int64_t n, const row *in, double *d
   }
 }
 
-static void run(const problem *p, const void *x, const void *dy, const double *dr, const double *dmean, void *dx) {
+static void run_whole(const problem *p, const void *x, const void *dy, const double *dr, const double *dmean,
+                      void *dx) {
+  const int64_t count = ROWS * (p->spec.groups ? p->spec.groups : 1);
+  const rms_dtype type = p->dtype == RMS_F64 ? RMS_F64 : RMS_F32;
+  double rstd[ROWS * 4], mean[ROWS * 4], drstd[ROWS * 4], of_mean[ROWS * 4]; /* room for floats */
+  const int layer = p->spec.kind == RMS_KIND_LAYER, saved = p->way == STATISTICS_SAVED;
+  rms_forward_args f = {.outer = ROWS, .x = {x, (int32_t)p->dtype}, .rstd = rstd, .mean = layer ? mean : NULL};
+  rms_backward_args b = {.outer = ROWS, .x = f.x, .drstd = drstd, .dmean = layer ? of_mean : NULL, .dx.data = dx};
+  b.rstd = saved ? rstd : NULL;
+  b.mean = saved ? f.mean : NULL;
+  b.dy.data = p->with_dy ? dy : NULL;
+  for (int64_t i = 0; i < count; i++) {
+    verify_store(type, drstd, i, dr[i]);
+    verify_store(type, of_mean, i, dmean[i]);
+  }
+  T_EQ_STATUS(RMS_OK, rms_forward(&p->spec, &f, NULL));
+  T_EQ_STATUS(RMS_OK, rms_backward(&p->spec, &b, NULL));
+}
+
+static void run_halves(const problem *p, const void *x, const void *dy, const double *dr, const double *dmean,
+                       void *dx) {
   int64_t groups = p->spec.groups ? p->spec.groups : 1;
   rms_stat stats[ROWS * 4];
   rms_grad_sum sums[ROWS * 4];
@@ -81,7 +104,7 @@ static void check(const problem *p) {
     dr[i] = p->size * verify_random_normal(&random);
     dmean[i] = verify_random_normal(&random) / (p->size + p->spec.eps);
   }
-  run(p, x, dy, dr, dmean, dx);
+  (p->way == HALVES ? run_halves : run_whole)(p, x, dy, dr, dmean, dx);
   double unit = p->dtype == RMS_F64 ? 0x1p-53 : 0x1p-24;
   double half = p->dtype == RMS_BF16 ? 0x1p-8 : p->dtype == RMS_F16 ? 0x1p-11 : unit;
   double least = p->dtype == RMS_F16 ? 0x1p-25 : p->dtype == RMS_F64 ? 0 : 0x1p-149;
@@ -95,10 +118,10 @@ static void check(const problem *p) {
     exact_gradient(p, n, &in, exact, terms);
     for (int64_t j = 0; j < n; j++) {
       double got = verify_load(p->dtype, dx, i * n + j);
-      t_context(
-          "%s kind %d eps place %d type %d groups %d partial %d size %g dy %d: row %d element %d: %.9g, exact %.9g",
-          rms_isa_active(), p->spec.kind, p->spec.eps_place, (int)p->dtype, (int)groups, (int)p->spec.partial, p->size,
-          p->with_dy, (int)i, (int)j, got, exact[j]);
+      t_context("%s way %d kind %d eps place %d type %d groups %d partial %d size %g dy %d: row %d element %d: %.9g, "
+                "exact %.9g",
+                rms_isa_active(), (int)p->way, p->spec.kind, p->spec.eps_place, (int)p->dtype, (int)groups,
+                (int)p->spec.partial, p->size, p->with_dy, (int)i, (int)j, got, exact[j]);
       /* Fewer than 64 roundings of the arithmetic: 9 of a sum in lanes, three times those of r, and a few. */
       T_CHECK(fabs(got - exact[j]) <= 64 * unit * terms[j] + half * fabs(exact[j]) + least);
     }
@@ -125,7 +148,8 @@ static void gradients(void) {
             p.spec = (rms_spec){.cols = COLS, .eps = eps[e], .kind = forms[f].kind, .eps_place = forms[f].eps_place};
             p.spec.partial = forms[f].partial;
             p.spec.groups = forms[f].groups;
-            check(&p);
+            for (p.way = HALVES; p.way < WAYS; p.way++)
+              check(&p);
           }
   }
   rms_isa_force(NULL);
@@ -136,10 +160,13 @@ static void rows_out_of_range(void) {
   static const double sizes[] = {1e-12, 1e-18, 1e12, 1e15};
   for (size_t i = 0; i < T_COUNT(sizes); i++)
     for (int with_dy = 0; with_dy < 2; with_dy++) {
-      problem p = {.spec = {.cols = COLS}, .dtype = RMS_F32, .with_dy = with_dy, .size = sizes[i]};
-      check(&p);
-      p.dtype = RMS_BF16;
-      check(&p);
+      problem p = {.spec = {.cols = COLS}, .with_dy = with_dy, .size = sizes[i]};
+      for (p.way = HALVES; p.way < WAYS; p.way++) {
+        p.dtype = RMS_F32;
+        check(&p);
+        p.dtype = RMS_BF16;
+        check(&p);
+      }
     }
 }
 

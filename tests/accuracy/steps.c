@@ -35,21 +35,6 @@ static verify_result run(const char *text, const verify_backend *backend) {
   return result;
 }
 
-/* Gradients of rstd and mean of rows that are scaled, where eps counts or not, and of heads and groups. */
-static void of_statistics(void) {
-  static const char *const texts[] = {"rms:bwd:f32:9x64:w=none:of=stats:data=small:eps=1e-20",
-                                      "rms:bwd:f32:9x64:w=none:of=stats:data=faintrows:eps=1e-30",
-                                      "rms:bwd:f32:9x64:of=y+stats:data=small:dydata=tiny:eps=1e-20:epsout",
-                                      "rms:bwd:f32:9x64:w=none:of=stats:data=tiny:eps=1e-3:epsout",
-                                      "layer:bwd:bf16:9x7:bias:epsout:of=y+stats:recompute:data=faintrows:dydata=tiny",
-                                      "layer:bwd:f32:9x64:of=y+stats:bias:dydata=zerorows",
-                                      "layer:bwd:f16:9x3x33:of=y+stats:perhead:bias:groups=3",
-                                      "prms:bwd:f64:3x128:k=1:of=y+stats:data=small:dydata=small"};
-  for (size_t i = 0; i < T_COUNT(texts); i++)
-    for (int isa = 0; isa < t_usable_isas().count; isa++)
-      T_EQ_INT(0, run(texts[i], verify_backend_cpu()).failed);
-}
-
 static void right(void) {
   static const char *const more[][2] = {{":out=y+stats", ":bias"},
                                         {":data=lognormal:w=f32:bias", ":data=lognormal:recompute:w=f32"},
@@ -241,8 +226,8 @@ static void as_wide(void) {
 }
 
 int main(int argc, char **argv) {
-  static const t_case cases[] = {
-      {"of_statistics", of_statistics}, {"right", right},       {"long_rows", long_rows}, {"told", told},
-      {"given_or_not", given_or_not},   {"anywhere", anywhere}, {"as_wide", as_wide}};
+  static const t_case cases[] = {{"right", right},       {"long_rows", long_rows},
+                                 {"told", told},         {"given_or_not", given_or_not},
+                                 {"anywhere", anywhere}, {"as_wide", as_wide}};
   return t_main(argc, argv, cases, T_COUNT(cases));
 }
